@@ -1,0 +1,3 @@
+"""respserver."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,310 @@
+"""Every setting, once: the command line, the TOML file and the environment are all made from these two structs.
+
+A field's ``Meta`` holds its bounds and help text; a ``Group`` beside it says where the help lists it. ``Limits``
+fields become ``--kebab-case`` options and keys of the TOML table ``[limits]``. What one field alone cannot know
+(a certificate needs its key) is in ``check``. Nothing here reads files or the environment: that is ``settings.py``'s.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from respserver.errors import ConfigError
+
+MIB = 1 << 20
+
+
+class Group(enum.StrEnum):
+    """Where the help and the documentation list a setting."""
+
+    SERVER = "Server"
+    MODEL = "Model"
+    PROTOCOL = "Protocol"
+    ACCESS = "Access"
+    LOGGING = "Logging"
+    LIMITS = "Limits"
+
+
+class Kind(enum.Enum):
+    """What a text setting holds, where that changes how it is read or shown."""
+
+    FILE = "file"
+    """A path; in a settings file it counts from that file's folder."""
+    SECRET = "secret"
+    """Never shown: not in errors, not in ``repr``."""
+
+
+class Mode(enum.StrEnum):
+    """Where the sampling loop stands while the client runs a tool."""
+
+    SHIPPED = "shipped"
+    """Between turns: ``response.create`` with ``previous_response_id`` goes on from the connection's cache."""
+    PROTOTYPE = "prototype"
+    """Inside the turn: ``response.done`` suspends the loop and ``response.append`` wakes it."""
+
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+Seconds = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds and deadlines. Each is counted in the unit its name ends with, or in pieces."""
+
+    message_bytes: Annotated[
+        int, Meta(ge=1024, description="Largest WebSocket message and largest HTTP body after decompression, in bytes.")
+    ] = 16 * MIB
+    """The real service closes with 1009 somewhere near 16 MiB (protocol.md section 1.3)."""
+    head_bytes: Annotated[int, Meta(ge=1024, description="Largest request head, in bytes.")] = 64 << 10
+    handshake_seconds: Annotated[
+        Seconds, Meta(description="How long a new connection may take to send its first request head.")
+    ] = 15.0
+    queued_creates: Annotated[
+        Count, Meta(description="How many response.create events may wait on one connection.")
+    ] = 64
+    """Another gateway's bound (protocol.md section 1.7); the API does not publish one."""
+    outbox_bytes: Annotated[
+        int, Meta(ge=4096, description="Bytes that may wait for a slow reader before its turn waits too.")
+    ] = MIB
+    write_seconds: Annotated[
+        Seconds,
+        Meta(description="How long a peer may take nothing before it is given up."),
+    ] = 30.0
+    ping_seconds: Annotated[float, Meta(ge=0, description="Interval of WebSocket pings; 0 sends none.")] = 20.0
+    pong_seconds: Annotated[
+        Seconds, Meta(description="How long an unanswered ping is waited for before the peer counts as gone.")
+    ] = 20.0
+    connection_seconds: Annotated[Seconds, Meta(description="Greatest age of a WebSocket connection.")] = 3600.0
+    """60 minutes, as documented (protocol.md section 1.5)."""
+    tool_seconds: Annotated[
+        Seconds, Meta(description="How long a suspended rollout waits for response.append (prototype mode).")
+    ] = 600.0
+    grace_seconds: Annotated[
+        float, Meta(ge=0, description="How long running turns may go on at shutdown and at the age limit.")
+    ] = 10.0
+    end_seconds: Annotated[
+        Seconds,
+        Meta(description="Deadline for saving a turn and writing its terminal event."),
+    ] = 5.0
+    inline_tokenize_bytes: Annotated[
+        int, Meta(ge=0, description="Text up to this size is tokenised on the event loop, more in a worker thread.")
+    ] = 2048
+    """About 1 ms of work; a thread costs 0.25 ms of waiting (stack.md section 7)."""
+    store_responses: Annotated[Count, Meta(description="How many stored responses the memory store keeps.")] = 10_000
+    store_bytes: Annotated[
+        int, Meta(ge=1, description="How many bytes of stored responses the memory store keeps.")
+    ] = 256 * MIB
+    store_seconds: Annotated[
+        Seconds,
+        Meta(description="How long an unused chain of stored responses is kept."),
+    ] = 30 * 86400.0
+    """30 days, as documented (protocol.md section 5.4)."""
+    post_queue: Annotated[
+        Count, Meta(description="How many finished turns may wait for their log line and bookkeeping.")
+    ] = 1024
+
+
+class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of the routing table: which model names go where."""
+
+    pattern: Annotated[str, Meta(min_length=1, description="Model name or shell pattern (gpt-*, *).")]
+    engine: Annotated[str, Meta(description="Engine that serves it.")] = "sim"
+    context_window: Annotated[int, Meta(ge=0, description="Tokens that fit; 0 is no limit.")] = 0
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings of one server. The defaults serve the embedded model ``sim`` on loopback, in shipped mode."""
+
+    mode: Annotated[
+        Mode,
+        Meta(description="Design that WebSocket connections speak."),
+        Group.SERVER,
+    ] = Mode.SHIPPED
+    host: Annotated[
+        str,
+        Meta(description="Address to listen on."),
+        Group.SERVER,
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one."),
+        Group.SERVER,
+    ] = 8080
+    ready_file: Annotated[
+        str | None,
+        Meta(description="File to write once connections are accepted (JSON: base_url, port, mode, pid)."),
+        Group.SERVER,
+        Kind.FILE,
+    ] = None
+    certfile: Annotated[
+        str | None,
+        Meta(description="TLS certificate chain (PEM)."),
+        Group.SERVER,
+        Kind.FILE,
+    ] = None
+    keyfile: Annotated[
+        str | None,
+        Meta(description="TLS private key (PEM)."),
+        Group.SERVER,
+        Kind.FILE,
+    ] = None
+    model: Annotated[
+        tuple[str, ...],
+        Meta(description="Model name or pattern to serve with the embedded model; may be repeated."),
+        Group.MODEL,
+    ] = ()
+    routes: Annotated[
+        tuple[RouteConfig, ...],
+        Meta(description="Routing table; first match wins."),
+        Group.MODEL,
+    ] = ()
+    strict_models: Annotated[
+        bool,
+        Meta(description="Refuse model names that no --model or route matches (model_not_found)."),
+        Group.MODEL,
+    ] = False
+    script: Annotated[
+        str | None,
+        Meta(description="Script file (TOML or JSON) that the embedded model plays."),
+        Group.MODEL,
+        Kind.FILE,
+    ] = None
+    rehearse: Annotated[
+        bool,
+        Meta(description="Without a script, call a harmless tool and quote its output."),
+        Group.MODEL,
+    ] = True
+    tps: Annotated[
+        float,
+        Meta(ge=0, description="Tokens per second of the embedded model; 0 is as fast as it goes."),
+        Group.MODEL,
+    ] = 0.0
+    ttft: Annotated[
+        float,
+        Meta(ge=0, description="Seconds before the embedded model's first token."),
+        Group.MODEL,
+    ] = 0.0
+    jitter: Annotated[
+        float,
+        Meta(ge=0, le=1, description="Share by which the embedded model's token times vary, 0 to 1."),
+        Group.MODEL,
+    ] = 0.0
+    websocket: Annotated[
+        bool,
+        Meta(description="Serve WebSocket; off answers upgrades with 426."),
+        Group.PROTOCOL,
+    ] = True
+    late_upgrade: Annotated[
+        bool,
+        Meta(description="Serve an upgrade on a connection that has already carried HTTP requests."),
+        Group.PROTOCOL,
+    ] = True
+    strict: Annotated[
+        bool,
+        Meta(description="Refuse unknown fields, and transport fields over WebSocket, with 400."),
+        Group.PROTOCOL,
+    ] = False
+    obfuscation: Annotated[
+        bool,
+        Meta(description="Pad delta events unless the request says otherwise, as the real service does."),
+        Group.PROTOCOL,
+    ] = False
+    sse_keepalive_seconds: Annotated[
+        float,
+        Meta(ge=0, description="Interval of SSE comment lines during silence; 0 sends none."),
+        Group.PROTOCOL,
+    ] = 15.0
+    api_key: Annotated[
+        tuple[str, ...],
+        Meta(description="Accept this bearer key; may be repeated. None given: any key or none."),
+        Group.ACCESS,
+        Kind.SECRET,
+    ] = ()
+    api_keys_file: Annotated[
+        str | None,
+        Meta(description="File of accepted keys, one a line: KEY, or KEY TENANT."),
+        Group.ACCESS,
+        Kind.FILE,
+    ] = None
+    allow_origin: Annotated[
+        tuple[str, ...],
+        Meta(description="Origin that a browser page may open sockets from; may be repeated."),
+        Group.ACCESS,
+    ] = ()
+    insecure: Annotated[
+        bool,
+        Meta(description="Allow listening beyond loopback without API keys."),
+        Group.ACCESS,
+    ] = False
+    log_level: Annotated[
+        LogLevel,
+        Meta(description="Least level to log."),
+        Group.LOGGING,
+    ] = "info"
+    log_format: Annotated[
+        LogFormat,
+        Meta(description="How log lines look: text or json."),
+        Group.LOGGING,
+    ] = "text"
+    limits: Limits = Limits()
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={_shown(name, getattr(self, name))}" for name in self.__struct_fields__)
+        return f"Config({', '.join(shown)})"
+
+
+def check(config: Config) -> None:
+    """Refuse settings that no server should start with, also those that were built in Python without validation.
+
+    Raises ``ConfigError`` whose ``option`` is the field's name (``keyfile``, ``limits.tool_seconds``).
+    """
+    _check_values(config)
+    if not config.host:
+        raise ConfigError("host", "is empty; 127.0.0.1 listens for this machine only")
+    if config.certfile is not None and config.keyfile is None:
+        raise ConfigError("keyfile", "is missing: a certificate needs its private key")
+    if config.keyfile is not None and config.certfile is None:
+        raise ConfigError("certfile", "is missing: a private key needs its certificate")
+    if any(not is_key(key) for key in config.api_key):
+        raise ConfigError("api_key", "a key is one or more visible ASCII characters without spaces")
+    guarded = config.api_key or config.api_keys_file is not None
+    if not guarded and not config.insecure and not is_loopback(config.host):
+        raise ConfigError(
+            "host",
+            f"'{config.host}' can be reached from other machines, and no API keys are set. "
+            "Set some (--api-key, --api-keys-file), or allow it with --insecure.",
+        )
+
+
+def is_key(text: str) -> bool:
+    """Whether a text can be sent as a bearer key: visible ASCII characters, at least one."""
+    return bool(text) and all("!" <= character <= "~" for character in text)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address. A name other than ``localhost`` counts as beyond it."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_values(config: Config) -> None:
+    """Structs check types and bounds when they are decoded, not when they are constructed; so decode once more."""
+    try:
+        msgspec.convert(msgspec.to_builtins(config), Config)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        raise ConfigError(path.rstrip("`") or "config", problem) from error
+
+
+def _shown(name: str, value: object) -> str:
+    return "'[hidden]'" if name == "api_key" and value else repr(value)

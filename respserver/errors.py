@@ -1,0 +1,352 @@
+"""What goes wrong, as exceptions that know how they look on the wire.
+
+This file imports nothing: errors that carry wire objects tie knots. Foreign errors are turned into these where they
+enter. An error keeps facts in fields and makes its sentence from them; the texts are the ones that clients match
+(protocol.md section 4.2).
+
+    RespserverError
+    ├── ConfigError                    a bad option, file or environment variable; the command exits with 2
+    └── ApiError                       anything a client is told, with the HTTP status it has or would have
+        ├── InvalidRequest             400, the client's fault
+        │   ├── InvalidJson, UnknownEventType, InvalidField, MissingParameter, UnknownParameter
+        │   ├── UnsupportedParameter, PreviousResponseNotFound, NoToolOutput, NoToolCall
+        │   ├── ModelNotFound, ContextLengthExceeded, ResponseNotSuspended, InvalidAppend
+        │   └── ConnectionLimitReached
+        ├── InvalidApiKey 401, OriginNotAllowed 403, ResponseNotFound 404, RouteNotFound 404, MethodNotAllowed 405
+        ├── ResponseSuspended 409, PayloadTooLarge 413, WebSocketDisabled 426, QueueFull 429
+        ├── ModelFault 500             the engine failed; becomes response.failed
+        └── ServerError 500            our fault
+            └── ToolTimeout, ShuttingDown 503
+"""
+
+from __future__ import annotations
+
+
+class RespserverError(Exception):
+    """Base of every error that respserver raises on purpose."""
+
+
+class ConfigError(RespserverError):
+    """A setting is wrong; ``option`` names it as the user wrote it."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        self.option = option
+        self.problem = problem
+        super().__init__(f"{option}: {problem}")
+
+
+class ApiError(RespserverError):
+    """An error that a client is told.
+
+    ``status`` is the HTTP status, also over WebSocket; ``code`` is never empty; ``param`` names the field, as in
+    ``input[0].call_id``; ``headers`` are retry hints (``retry-after``).
+    """
+
+    status = 500
+    type = "server_error"
+    code = "server_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        status: int | None = None,
+        type: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.message = message
+        self.param = param
+        self.headers = headers or {}
+        if code is not None:
+            self.code = code
+        if status is not None:
+            self.status = status
+        if type is not None:
+            self.type = type
+        super().__init__(message)
+
+
+class ModelFault(ApiError):
+    """The engine could not go on; ``code`` is the ``error.code`` that the failed response carries."""
+
+    def __init__(self, message: str, code: str = "server_error", status: int = 500) -> None:
+        super().__init__(message, code=code, status=status)
+
+
+class InvalidRequest(ApiError):
+    """The request cannot be served as it stands."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+
+
+class InvalidJson(InvalidRequest):
+    """The text is not one JSON object."""
+
+    code = "invalid_json"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"We could not parse the JSON body of your request. ({problem})")
+
+
+class UnknownEventType(InvalidRequest):
+    """A client event whose ``type`` this server does not take in its mode."""
+
+    code = "unknown_event_type"
+
+    def __init__(self, name: object, hint: str = "") -> None:
+        shown = f"Unknown event type: '{name}'." if isinstance(name, str) else "Missing or invalid 'type'."
+        super().__init__(f"{shown} {hint}".rstrip(), param="type")
+
+
+class InvalidField(InvalidRequest):
+    """A field has the wrong type or an impossible value."""
+
+    code = "invalid_value"
+
+    def __init__(self, param: str, problem: str, code: str = "invalid_value") -> None:
+        super().__init__(f"Invalid '{param}': {problem}", param=param, code=code)
+
+
+class MissingParameter(InvalidRequest):
+    """A required field is absent."""
+
+    code = "missing_required_parameter"
+
+    def __init__(self, param: str) -> None:
+        super().__init__(f"Missing required parameter: '{param}'.", param=param)
+
+
+class UnknownParameter(InvalidRequest):
+    """A field that the API does not have; only refused in strict mode."""
+
+    code = "unknown_parameter"
+
+    def __init__(self, param: str) -> None:
+        super().__init__(f"Unknown parameter: '{param}'.", param=param)
+
+
+class UnsupportedParameter(InvalidRequest):
+    """A field of the API that cannot be honoured here."""
+
+    code = "unsupported_parameter"
+
+    def __init__(self, param: str, reason: str = "is not supported by this server.") -> None:
+        super().__init__(f"Unsupported parameter: '{param}' {reason}", param=param)
+
+
+class PreviousResponseNotFound(InvalidRequest):
+    """``previous_response_id`` names nothing this connection, key and store can continue."""
+
+    code = "previous_response_not_found"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"Previous response with id '{response_id}' not found.", param="previous_response_id")
+
+
+_CALL_WORDS = {"function_call": "function call", "custom_tool_call": "custom tool call"}
+
+
+class NoToolOutput(InvalidRequest):
+    """An earlier tool call is left without its output."""
+
+    code = "no_tool_output_found"
+
+    def __init__(self, call_id: str, kind: str = "function_call") -> None:
+        super().__init__(f"No tool output found for {_CALL_WORDS.get(kind, kind)} {call_id}.", param="input")
+
+
+class NoToolCall(InvalidRequest):
+    """An output answers a call that the context does not hold."""
+
+    code = "no_tool_call_found"
+
+    def __init__(self, call_id: str, kind: str = "function_call") -> None:
+        words = _CALL_WORDS.get(kind, kind)
+        super().__init__(f"No tool call found for {words} output with call_id {call_id}.", param="input")
+
+
+class ModelNotFound(InvalidRequest):
+    """No route serves the model's name."""
+
+    code = "model_not_found"
+
+    def __init__(self, model: str, status: int = 400) -> None:
+        super().__init__(f"The requested model '{model}' does not exist.", param="model", status=status)
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """The rendered context does not fit the route's window."""
+
+    code = "context_length_exceeded"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Your input exceeds the context window of this model. Please adjust your input and try again.",
+            param="input",
+        )
+
+
+class ResponseNotSuspended(InvalidRequest):
+    """An append came while nothing on its lane waits for tool outputs."""
+
+    code = "response_not_suspended"
+
+    def __init__(self, response_id: str | None = None) -> None:
+        which = f"Response '{response_id}' is" if response_id else "No response on this lane is"
+        super().__init__(f"{which} not suspended at a tool call.", param="response_id" if response_id else None)
+
+
+class InvalidAppend(InvalidRequest):
+    """An append holds an item that the pause does not ask for; nothing of it was taken."""
+
+    code = "invalid_append"
+
+    def __init__(self, param: str, problem: str) -> None:
+        super().__init__(f"Invalid '{param}': {problem}", param=param)
+
+
+class ConnectionLimitReached(InvalidRequest):
+    """The socket has reached its greatest age."""
+
+    code = "websocket_connection_limit_reached"
+
+    def __init__(self, minutes: float) -> None:
+        super().__init__(
+            f"Responses websocket connection limit reached ({minutes:g} minutes). "
+            "Create a new websocket connection to continue."
+        )
+
+
+class InvalidApiKey(ApiError):
+    """No key, or one that this server does not know."""
+
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+    def __init__(self, given: bool) -> None:
+        super().__init__(
+            "Incorrect API key provided."
+            if given
+            else "You didn't provide an API key. Provide it in an Authorization header: 'Bearer YOUR_KEY'."
+        )
+
+
+class OriginNotAllowed(ApiError):
+    """A browser page of a foreign origin asked for the socket."""
+
+    status = 403
+    type = "invalid_request_error"
+    code = "origin_not_allowed"
+
+
+class ResponseNotFound(ApiError):
+    """GET or DELETE of an id that is not stored, or not for this key."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "response_not_found"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"Response with id '{response_id}' not found.", param="response_id")
+
+
+class RouteNotFound(ApiError):
+    """The path is not one of this server's."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "unknown_url"
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"Invalid URL ({method} {path})")
+
+
+class MethodNotAllowed(ApiError):
+    """The path exists, the method does not."""
+
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"Method {method} is not allowed for {path}.")
+
+
+class ResponseSuspended(ApiError):
+    """A create tries to continue a rollout that waits for ``response.append`` (prototype mode)."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "response_suspended"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(
+            f"Response '{response_id}' is suspended at a tool call. Send the tool outputs in a response.append event."
+        )
+
+
+class PayloadTooLarge(ApiError):
+    """The body or message is over the documented limit, counted in bytes after decompression."""
+
+    status = 413
+    type = "invalid_request_error"
+    code = "payload_too_large"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The request is larger than the limit of {limit} bytes.")
+
+
+class WebSocketDisabled(ApiError):
+    """The server was started without WebSocket; clients go on over HTTP."""
+
+    status = 426
+    type = "invalid_request_error"
+    code = "websocket_disabled"
+
+    def __init__(self) -> None:
+        super().__init__("WebSocket mode is switched off on this server. Use HTTP.")
+
+
+class QueueFull(ApiError):
+    """Too many creates wait on the connection; the socket stays open."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"{limit} requests already wait on this connection. Wait for one to finish and send it again.",
+            headers={"retry-after": "1"},
+        )
+
+
+class ServerError(ApiError):
+    """Our fault; the message tells nothing of our inside."""
+
+    def __init__(self, message: str = "The server had an error while processing your request.") -> None:
+        super().__init__(message)
+
+
+class ToolTimeout(ServerError):
+    """The client did not send the tool outputs in time (prototype mode)."""
+
+    code = "tool_timeout"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"No response.append with the pending tool outputs came within {seconds:g} seconds.")
+
+
+class ShuttingDown(ServerError):
+    """The server is going down and takes or finishes no more work."""
+
+    status = 503
+    code = "server_shutting_down"
+
+    def __init__(self) -> None:
+        super().__init__("The server is shutting down. Please try again on a new connection.")
