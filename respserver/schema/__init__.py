@@ -1,0 +1,1 @@
+"""The wire, typed once: items, requests, responses, events and their codec."""

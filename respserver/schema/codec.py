@@ -1,0 +1,82 @@
+"""Encoders and decoders, made once, and the one place where msgspec's error text becomes our ``param``."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from respserver.errors import InvalidField, InvalidJson, InvalidRequest, MissingParameter
+
+T = TypeVar("T")
+
+_encoder = msgspec.json.Encoder()
+encode = _encoder.encode
+"""Any schema struct as compact JSON bytes."""
+
+split_object = msgspec.json.Decoder(dict[str, Raw])
+"""A JSON object as its keys and the raw text of each value: nothing inside the values is looked at."""
+split_array = msgspec.json.Decoder(list[Raw])
+
+_PATH = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
+_BOUNDS = (
+    ("Expected `int` >=", "integer_below_min_value"),
+    ("Expected `int` <=", "integer_above_max_value"),
+    ("Expected `float` >=", "decimal_below_min_value"),
+    ("Expected `float` <=", "decimal_above_max_value"),
+    ("Expected `str` of length <=", "string_above_max_length"),
+    ("Expected `str` of length >=", "empty_string"),
+    ("Invalid enum value", "invalid_value"),
+    ("Expected", "invalid_type"),
+)
+
+
+def read_object(text: bytes | str) -> dict[str, Raw]:
+    """The fields of a whole message or body, each value raw. Raises ``InvalidJson`` if it is anything else.
+
+    Raw values are not looked at, and some are echoed: bytes that are no UTF-8 must not come further than this.
+    """
+    try:
+        return decode(split_object, text.decode() if isinstance(text, bytes) else text)
+    except UnicodeDecodeError as error:
+        raise InvalidJson(str(error)) from None
+    except InvalidField:
+        raise InvalidJson("expected a JSON object") from None
+
+
+def decode(decoder: msgspec.json.Decoder[T], text: bytes | str | Raw, param: str = "") -> T:
+    """Decode, or raise an ``InvalidRequest`` that names the field below ``param``.
+
+    Malformed JSON raises ``InvalidJson``; a wrong type or value ``InvalidField``; an absent one ``MissingParameter``.
+    """
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise field_error(error, param) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise InvalidJson(str(error)) from None
+    except RecursionError:
+        raise InvalidJson("JSON is nested too deeply") from None
+
+
+def field_error(error: msgspec.ValidationError, param: str = "") -> InvalidRequest:
+    """The API's error for one of msgspec's: same facts, the field's path as ``param``."""
+    text = str(error)
+    found = _PATH.search(text)
+    path = join(param, found["path"].replace("[...]", "").lstrip(".") if found else "")
+    problem = text[: found.start()] if found else text
+    missing = _MISSING.match(problem)
+    if missing:
+        return MissingParameter(join(path, missing["field"]))
+    code = next((code for start, code in _BOUNDS if problem.startswith(start)), "invalid_value")
+    return InvalidField(path or "body", f"{problem}.", code)
+
+
+def join(param: str, path: str) -> str:
+    """A field's path below another: ``join("input[0]", "role")`` is ``input[0].role``."""
+    if not param or not path:
+        return param or path
+    return f"{param}{path}" if path.startswith("[") else f"{param}.{path}"

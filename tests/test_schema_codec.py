@@ -1,0 +1,133 @@
+"""The codec: raw fields, and msgspec's words turned into the API's errors with the field's path."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from respserver.errors import InvalidField, InvalidJson, MissingParameter
+from respserver.schema.codec import decode, encode, join, read_object, split_array, split_object
+
+
+class Part(msgspec.Struct):
+    kind: Literal["a", "b"] = "a"
+    text: str | None = None
+
+
+class Shape(msgspec.Struct):
+    needed: int
+    count: Annotated[int, Meta(ge=2, le=9)] | None = None
+    share: Annotated[float, Meta(ge=0, le=1)] | None = None
+    name: Annotated[str, Meta(min_length=1, max_length=3)] | None = None
+    code: Annotated[str, Meta(pattern="^x")] | None = None
+    parts: list[Part] = []
+    labels: dict[Annotated[str, Meta(max_length=2)], int] = {}
+
+
+SHAPE = msgspec.json.Decoder(Shape)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "param"),
+    [
+        (b'{"needed":1,"count":1}', "integer_below_min_value", "count"),
+        (b'{"needed":1,"count":10}', "integer_above_max_value", "count"),
+        (b'{"needed":1,"share":-1}', "decimal_below_min_value", "share"),
+        (b'{"needed":1,"share":1.5}', "decimal_above_max_value", "share"),
+        (b'{"needed":1,"name":""}', "empty_string", "name"),
+        (b'{"needed":1,"name":"long"}', "string_above_max_length", "name"),
+        (b'{"needed":1,"name":7}', "invalid_type", "name"),
+        (b'{"needed":1,"code":"y"}', "invalid_type", "code"),
+        (b'{"needed":1,"count":1' + b"0" * 5000 + b"}", "invalid_value", "count"),
+        (b'{"needed":1,"share":1e999}', "invalid_value", "share"),
+        (b'{"needed":1,"parts":[{},{"kind":"c"}]}', "invalid_value", "parts[1].kind"),
+        (b'{"needed":1,"parts":[5]}', "invalid_type", "parts[0]"),
+        (b'{"needed":1,"labels":{"a":"x"}}', "invalid_type", "labels"),
+        (b'{"needed":1,"labels":{"abc":1}}', "string_above_max_length", "labels"),
+        (b'{"needed":"1"}', "invalid_type", "needed"),
+        (b"[]", "invalid_type", "body"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_path_and_the_apis_code(text: bytes, code: str, param: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        decode(SHAPE, text)
+    assert (caught.value.code, caught.value.param) == (code, param)
+    assert caught.value.message.startswith(f"Invalid '{param}': ")
+    assert "$" not in caught.value.message
+
+
+def test_an_absent_field_is_named_as_missing() -> None:
+    with pytest.raises(MissingParameter) as caught:
+        decode(SHAPE, b"{}")
+    assert caught.value.message == "Missing required parameter: 'needed'."
+
+
+def test_paths_stand_below_the_field_that_was_decoded() -> None:
+    with pytest.raises(InvalidField) as caught:
+        decode(SHAPE, b'{"needed":1,"parts":[{"text":1}]}', "input[2]")
+    assert caught.value.param == "input[2].parts[0].text"
+    with pytest.raises(MissingParameter) as missing:
+        decode(SHAPE, b"{}", "input[2]")
+    assert missing.value.param == "input[2].needed"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b'{"needed":NaN}', b'{"needed":1}x', b'{"needed":1,}', b'\xef\xbb\xbf{"needed":1}', "\ud800"],
+    ids=["empty", "cut", "nan", "trailing", "comma", "byte order mark", "lone surrogate"],
+)
+def test_text_that_is_no_json_is_said_to_be_none(text: bytes | str) -> None:
+    with pytest.raises(InvalidJson) as caught:
+        decode(SHAPE, text)
+    assert caught.value.message.startswith("We could not parse the JSON body of your request. (")
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_endless_nesting_is_refused(opening: str) -> None:
+    with pytest.raises(InvalidJson, match="nested too deeply"):
+        decode(split_object, '{"a":' + opening * 100_000)
+
+
+def test_an_object_is_split_without_a_look_into_its_values() -> None:
+    fields = read_object('{"a": {"b" : 1}, "c":1e999, "a":[2, 3]}')
+    assert {name: bytes(raw) for name, raw in fields.items()} == {"a": b"[2, 3]", "c": b"1e999"}
+
+
+@pytest.mark.parametrize("text", ["[1]", "null", "5", '"x"', b"[1]"])
+def test_a_message_that_is_no_object_is_refused(text: bytes | str) -> None:
+    with pytest.raises(InvalidJson, match="expected a JSON object"):
+        read_object(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"a":"\xff"}', b'{"\xff":1}', b'{"a":"\xed\xa0\x80"}', '{"a":"\ud800"}', '{"a":"\\ud800"}', '{"a":"\\q"}'],
+    ids=["value", "key", "encoded surrogate", "surrogate", "escaped surrogate", "bad escape"],
+)
+def test_text_that_could_not_be_echoed_gets_no_further_even_inside_raw_values(text: bytes | str) -> None:
+    with pytest.raises(InvalidJson):
+        read_object(text)
+
+
+def test_bytes_and_text_are_the_same_message() -> None:
+    text = '{"a":"é🦊\u2028"}'
+    assert read_object(text) == read_object(text.encode())
+
+
+def test_encoding_is_compact_utf8() -> None:
+    assert encode({"a": [1, None], "é": "\u2028"}) == '{"a":[1,null],"é":"\u2028"}'.encode()
+
+
+def test_an_array_is_split_into_raw_entries() -> None:
+    assert [bytes(raw) for raw in decode(split_array, b'[1, {"a": 2}, "x"]')] == [b"1", b'{"a": 2}', b'"x"']
+
+
+@pytest.mark.parametrize(
+    ("param", "path", "joined"),
+    [("input[0]", "role", "input[0].role"), ("input", "[1]", "input[1]"), ("", "a", "a"), ("a", "", "a"), ("", "", "")],
+)
+def test_paths_are_joined_as_clients_write_them(param: str, path: str, joined: str) -> None:
+    assert join(param, path) == joined
