@@ -1,0 +1,1 @@
+"""Pure text work: buffer, tokenizer, rendering, parsing."""
