@@ -1,0 +1,1 @@
+"""The rules of the wire, sans-IO."""

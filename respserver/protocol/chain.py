@@ -1,0 +1,237 @@
+"""What continues a chain, and how calls and outputs pair up.
+
+Only the new items of a request are ever looked at: the past is known by the sets kept in ``Context`` (open calls, call
+ids, item ids), so the work of a turn does not grow with history (design.md section 5).
+"""
+
+from __future__ import annotations
+
+import bisect
+
+import msgspec
+
+from respserver.errors import InvalidAppend, InvalidField, NoToolCall, NoToolOutput
+from respserver.schema.items import (
+    CALL_KIND_OF_OUTPUT,
+    CallOutputItem,
+    FunctionCallItem,
+    InputItem,
+    MessageItem,
+    OutputItem,
+    OutputMessage,
+    OutputText,
+    Reasoning,
+    ReasoningItem,
+)
+from respserver.schema.tools import ToolDef
+from respserver.state import OpenCall, StoredItem
+from respserver.tokens.buffer import TokenBuffer
+
+
+class Past(msgspec.Struct, frozen=True):
+    """The turns before, newest first; shared by forks, walked only to render for another tokenizer."""
+
+    items: list[StoredItem]
+    before: Past | None = None
+
+
+class Context(msgspec.Struct, kw_only=True):
+    """The live end of a chain. It has one owner: a continuation on the same lane takes it, a fork copies it, a failed
+    continuation drops it."""
+
+    buffer: TokenBuffer
+    fingerprint: str
+    past: Past | None = None
+    open_calls: dict[str, OpenCall] = {}
+    item_ids: set[str] = set()
+    call_ids: set[str] = set()
+    added_tools: dict[str, ToolDef] = {}
+    """What ``additional_tools`` items of the context put on offer."""
+    head_key: bytes = b""
+    head_tokens: int = 0
+    sequence: object | None = None
+    """The engine's open run; opaque here, the rules never touch it."""
+
+    def fork(self) -> Context:
+        """An independent copy without the engine's run."""
+        return Context(
+            buffer=self.buffer.fork(),
+            fingerprint=self.fingerprint,
+            past=self.past,
+            open_calls=dict(self.open_calls),
+            item_ids=set(self.item_ids),
+            call_ids=set(self.call_ids),
+            added_tools=dict(self.added_tools),
+        )
+
+
+class Latest(msgspec.Struct, kw_only=True):
+    """A lane's latest response: what the connection cache holds (protocol.md section 5.1)."""
+
+    response_id: str
+    context: Context
+
+
+def pair(known: Context, items: list[InputItem], param: str = "input") -> list[InputItem]:
+    """Check ids and pair each output with its call.
+
+    Every call of the past and of ``items`` must find its output, every output its call (protocol.md section 5.3);
+    pairing goes by ``call_id`` alone. A parent's call that is sent again without an item id, next to its output, is
+    the same call (some clients do that while chaining). ``known`` is only read.
+
+    Returns the new items in the order in which they are rendered: outputs that stand together in call order.
+    Raises ``NoToolOutput``, ``NoToolCall`` or ``InvalidField``.
+    """
+    opened = dict(known.open_calls)
+    order = {call_id: index for index, call_id in enumerate(opened)}
+    ids: set[str] = set()
+    called: set[str] = set()
+    kept: list[InputItem] = []
+    for index, item in enumerate(items):
+        _check_id(item, known.item_ids, ids, f"{param}[{index}].id")
+        if isinstance(item, FunctionCallItem):
+            if item.id is None and item.call_id in known.open_calls:
+                continue
+            if item.call_id in known.call_ids or item.call_id in called:
+                raise InvalidField(f"{param}[{index}].call_id", f"'{item.call_id}' was called before.")
+            called.add(item.call_id)
+            order[item.call_id] = len(order)
+            if item.complete:
+                opened[item.call_id] = OpenCall(item.call_id, item.kind, qualified_name(item.namespace, item.name))
+        elif isinstance(item, CallOutputItem):
+            kept.append(_answer(opened, item))
+            continue
+        kept.append(item)
+    for call in opened.values():
+        raise NoToolOutput(call.call_id, call.kind)
+    return _in_call_order(kept, order)
+
+
+def qualified_name(namespace: str | None, name: str) -> str:
+    """The name as the model sees it."""
+    return f"{namespace}.{name}" if namespace else name
+
+
+def _check_id(item: InputItem, known: set[str], ids: set[str], param: str) -> None:
+    if item.id is None:
+        return
+    if item.id in known or item.id in ids:
+        raise InvalidField(param, f"duplicate item found with id '{item.id}'.", "duplicate_item_id")
+    ids.add(item.id)
+
+
+def _answer(opened: dict[str, OpenCall], item: CallOutputItem) -> CallOutputItem:
+    call = opened.get(item.call_id)
+    if call is None or call.kind != CALL_KIND_OF_OUTPUT[item.kind]:
+        raise NoToolCall(item.call_id, CALL_KIND_OF_OUTPUT[item.kind])
+    del opened[item.call_id]
+    return msgspec.structs.replace(item, name=call.name)
+
+
+def _in_call_order(items: list[InputItem], order: dict[str, int]) -> list[InputItem]:
+    """Sort each run of outputs by call; our template names no call ids, so the order tells which is whose."""
+    result: list[InputItem] = []
+    run: list[CallOutputItem] = []
+    for item in items:
+        if isinstance(item, CallOutputItem):
+            bisect.insort(run, item, key=lambda output: order[output.call_id])
+        else:
+            result += [*run, item]
+            run = []
+    return result + run
+
+
+class Pause(msgspec.Struct, kw_only=True):
+    """A suspended rollout as its lane sees it (design.md section 7)."""
+
+    response_id: str
+    open_calls: dict[str, OpenCall]
+    emitted: list[OutputItem]
+    """The server's items since the last pause, which some clients echo."""
+    answered: dict[str, CallOutputItem] = {}
+
+    @property
+    def missing(self) -> list[str]:
+        """Call ids that still owe an output, in call order."""
+        return [call_id for call_id in self.open_calls if call_id not in self.answered]
+
+    def take(self, items: list[InputItem]) -> list[InputItem] | None:
+        """Take the outputs of one append, all or none.
+
+        Returns the items to go on with (outputs in call order, then user messages) once no call is missing, else None.
+        Raises ``InvalidAppend``, or ``InvalidField`` for an item id that comes twice; nothing is taken then.
+        """
+        start = self._skip_echo(items)
+        taken: dict[str, CallOutputItem] = {}
+        messages: list[InputItem] = []
+        ids: set[str] = set()
+        for index, item in enumerate(items[start:], start):
+            _check_id(item, set(), ids, f"input[{index}].id")
+            if isinstance(item, CallOutputItem) and not messages:
+                taken[item.call_id] = self._accept(item, taken, f"input[{index}].call_id")
+            elif isinstance(item, MessageItem) and item.role == "user":
+                messages.append(item)
+            else:
+                raise InvalidAppend(f"input[{index}]", "expected outputs of pending calls, then user messages.")
+        if not taken:
+            raise InvalidAppend("input", "expected the output of at least one pending call.")
+        waiting = [call_id for call_id in self.missing if call_id not in taken]
+        if waiting and messages:
+            raise InvalidAppend(
+                f"input[{len(items) - len(messages)}]",
+                f"user messages may only come with the last pending output; still missing: {', '.join(waiting)}.",
+            )
+        self.answered = self.answered | taken
+        if waiting:
+            return None
+        return [*(self.answered[call_id] for call_id in self.open_calls), *messages]
+
+    def _accept(self, item: CallOutputItem, taken: dict[str, CallOutputItem], param: str) -> CallOutputItem:
+        call = self.open_calls.get(item.call_id)
+        if call is None or call.kind != CALL_KIND_OF_OUTPUT[item.kind]:
+            raise InvalidAppend(param, f"no pending call '{item.call_id}' takes a {item.kind}.")
+        if item.call_id in self.answered or item.call_id in taken:
+            raise InvalidAppend(param, f"call '{item.call_id}' was answered before.")
+        return msgspec.structs.replace(item, name=call.name)
+
+    def _skip_echo(self, items: list[InputItem]) -> int:
+        """How many leading items are the server's own, sent back (Codex to 0.99, without ids)."""
+        left = list(self.emitted)
+        for index, item in enumerate(items):
+            match = next((emitted for emitted in left if is_echo(emitted, item)), None)
+            if match is None:
+                return index
+            left.remove(match)
+        return len(items)
+
+
+def is_echo(emitted: OutputItem, item: InputItem) -> bool:
+    """Whether ``item`` is ``emitted`` sent back: same id, same ``call_id``, or same kind and content."""
+    if isinstance(item, FunctionCallItem):
+        return getattr(emitted, "call_id", None) == item.call_id
+    if isinstance(item, MessageItem) and isinstance(emitted, OutputMessage):
+        return item.role == "assistant" and (item.id == emitted.id or _texts(item) == _emitted_texts(emitted))
+    if isinstance(item, ReasoningItem) and isinstance(emitted, Reasoning):
+        return item.id == emitted.id or item.summary == [part.text for part in emitted.summary]
+    return False
+
+
+def _texts(item: MessageItem) -> list[str]:
+    return [part.text if part.text is not None else part.refusal or "" for part in item.parts]
+
+
+def _emitted_texts(item: OutputMessage) -> list[str]:
+    return [part.text if isinstance(part, OutputText) else part.refusal for part in item.content]
+
+
+def name_outputs(items: list[InputItem]) -> list[InputItem]:
+    """Fill in the tool names of outputs from the calls among the same items, for a past that is rendered again."""
+    names: dict[str, str] = {}
+    result: list[InputItem] = []
+    for item in items:
+        if isinstance(item, FunctionCallItem):
+            names[item.call_id] = qualified_name(item.namespace, item.name)
+        elif isinstance(item, CallOutputItem):
+            item = msgspec.structs.replace(item, name=names.get(item.call_id, ""))
+        result.append(item)
+    return result

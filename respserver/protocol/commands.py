@@ -1,0 +1,57 @@
+"""What the rules tell the shell: client events once they are read, and what is to be done about them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from respserver.errors import ApiError
+from respserver.protocol.chain import Latest
+from respserver.schema.items import InputItem
+from respserver.schema.request import AppendRequest, CreateRequest
+
+
+class Create(msgspec.Struct, frozen=True, kw_only=True):
+    """A ``response.create``. One that cannot be served is carried on with its ``error``: its refusal takes its place
+    in the lane's order, so that it never stands between the events of a running turn."""
+
+    request: CreateRequest | None
+    previous_response_id: str | None = None
+    error: ApiError | None = None
+
+
+class Append(msgspec.Struct, frozen=True, kw_only=True):
+    """A ``response.append`` (prototype mode)."""
+
+    request: AppendRequest
+
+
+class Ignore(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that needs no answer (``response.processed``)."""
+
+    type: str
+
+
+class StartTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """Run a turn. ``parent`` is the connection's own; ``hydrate`` names one that must be loaded from the store."""
+
+    request: CreateRequest
+    parent: Latest | None = None
+    hydrate: str | None = None
+
+
+class ResumeTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """Wake the suspended turn: ``items`` are all outputs in call order, then user messages."""
+
+    items: list[InputItem]
+
+
+class AwaitOutputs(msgspec.Struct, frozen=True, kw_only=True):
+    """The append was taken, and outputs are still missing: nothing is sent, nothing runs."""
+
+    missing: list[str]
+
+
+class Reject(msgspec.Struct, frozen=True, kw_only=True):
+    """Send one error frame; nothing else changes."""
+
+    error: ApiError

@@ -1,0 +1,122 @@
+"""One connection's rules, sans-IO: a message in, what to do about it out. Never raises on what a client sends.
+
+HTTP uses the same object for the one turn of a request, so that both transports share every rule.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from respserver.config import Mode
+from respserver.errors import (
+    ApiError,
+    ConnectionLimitReached,
+    InvalidJson,
+    QueueFull,
+    ResponseSuspended,
+    UnknownEventType,
+)
+from respserver.protocol.commands import Append, Create, Ignore, Reject
+from respserver.protocol.lane import Lane
+from respserver.protocol.validate import Fields, Transport, peek_string, read_append, read_create
+from respserver.schema.codec import read_object
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """An event and the lane it belongs to."""
+
+    lane: Lane
+    event: Create | Append
+
+
+class Connection:
+    """The lanes of one socket and what it takes from its client."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        transport: Transport,
+        *,
+        opened_at: float = 0.0,
+        max_age: float | None = None,
+        max_waiting: int = 64,
+        strict: bool = False,
+        default_model: str | None = None,
+    ) -> None:
+        self.mode = mode
+        self.lane = Lane(mode)
+        """The default lane; the only one so far."""
+        self.closing: ApiError | None = None
+        """Once set, every further create is refused with it."""
+        self._transport: Transport = transport
+        self._opened_at = opened_at
+        self._max_age = max_age
+        self._max_waiting = max_waiting
+        self._strict = strict
+        self._default_model = default_model
+
+    @property
+    def waiting(self) -> int:
+        """Creates that wait behind the running turn of their lane."""
+        return max(0, self.lane.pending - 1)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs or waits."""
+        return self.lane.pending == 0
+
+    def receive_message(self, text: str | bytes, now: float) -> Delivery | Reject | Ignore:
+        """Read one client message that came at ``now`` (seconds, the clock of ``opened_at``)."""
+        try:
+            fields = read_object(text)
+        except InvalidJson as error:
+            return Reject(error=error)
+        event_type = peek_string(fields, "type")
+        if event_type == "response.create":
+            return self.receive_create(fields, now)
+        if event_type == "response.append" and self.mode is Mode.PROTOTYPE:
+            return self._receive_append(fields)
+        if event_type == "response.processed":
+            return Ignore(type=event_type)
+        return Reject(error=UnknownEventType(event_type, _HINTS.get(event_type or "", "")))
+
+    def receive_create(self, fields: Fields, now: float) -> Delivery | Reject:
+        """Take the fields of a create: from a frame, or from the body of a POST."""
+        if self._max_age is not None and now - self._opened_at >= self._max_age:
+            return Reject(error=ConnectionLimitReached(self._max_age / 60))
+        if self.closing is not None:
+            return Reject(error=self.closing)
+        event = self._read_create(fields)
+        suspended = self.lane.suspended_by(event)
+        if suspended is not None:
+            return Reject(error=ResponseSuspended(suspended))
+        if self.lane.pending > self._max_waiting:  # one of them runs
+            return Reject(error=QueueFull(self._max_waiting))
+        self.lane.pending += 1
+        return Delivery(lane=self.lane, event=event)
+
+    def _read_create(self, fields: Fields) -> Create:
+        parent = peek_string(fields, "previous_response_id")
+        try:
+            request = read_create(
+                fields,
+                self._transport,
+                strict=self._strict,
+                default_model=self._default_model,
+                last_tools=self.lane.tools,
+            )
+        except ApiError as error:
+            return Create(request=None, previous_response_id=parent, error=error)
+        return Create(request=request, previous_response_id=request.params.previous_response_id)
+
+    def _receive_append(self, fields: Fields) -> Delivery | Reject:
+        try:
+            return Delivery(lane=self.lane, event=Append(request=read_append(fields, self._strict)))
+        except ApiError as error:
+            return Reject(error=error)
+
+
+_HINTS = {
+    "response.append": "This server runs in shipped mode: send response.create with previous_response_id.",
+    "response.cancel": "Close the connection to cancel.",
+}

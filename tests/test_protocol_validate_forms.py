@@ -1,0 +1,140 @@
+"""The fields that come in several forms: tool choice, text format, tools, and the append's own few fields."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from respserver.errors import InvalidRequest, UnknownParameter
+from respserver.protocol.validate import read_append
+from respserver.schema.request import ABSENT
+from respserver.schema.tools import parse_tools
+from tests.support.pure import custom_output, fields_of, output, read, user
+
+Json = dict[str, Any]
+LOOK = {"type": "function", "name": "look"}
+F, V = "invalid_type", "invalid_value"
+
+
+def refusal(**fields: Any) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        read(**fields)
+    return caught.value
+
+
+class TestToolChoice:
+    @pytest.mark.parametrize("mode", ["none", "auto", "required"])
+    def test_a_word(self, mode: str) -> None:
+        request = read(tool_choice=mode)
+        assert (request.tool_choice.mode, request.tool_choice.names) == (mode, ())
+        assert bytes(request.params.tool_choice) == json.dumps(mode).encode()
+
+    @pytest.mark.parametrize("kind", ["function", "custom"])
+    def test_one_tool(self, kind: str) -> None:
+        choice = read(tool_choice={"type": kind, "name": "look"}).tool_choice
+        assert (choice.mode, choice.names) == ("required", ("look",))
+
+    @pytest.mark.parametrize(("fields", "mode"), [({}, "auto"), ({"mode": "required"}, "required")], ids=str)
+    def test_allowed_tools(self, fields: Json, mode: str) -> None:
+        tools = [{"type": "function", "name": "look"}, {"type": "custom", "name": "exec"}]
+        choice = read(tool_choice={"type": "allowed_tools", "tools": tools, **fields}).tool_choice
+        assert (choice.mode, choice.names) == (mode, ("look", "exec"))
+
+    @pytest.mark.parametrize(
+        ("value", "code", "param"),
+        [
+            ("maybe", V, "tool_choice"),
+            ("", V, "tool_choice"),
+            (5, F, "tool_choice"),
+            ([], F, "tool_choice"),
+            ({}, "missing_required_parameter", "tool_choice.type"),
+            ({"type": "function"}, "missing_required_parameter", "tool_choice.name"),
+            ({"type": "custom", "name": ""}, "missing_required_parameter", "tool_choice.name"),
+            ({"type": "function", "name": 5}, F, "tool_choice.name"),
+            ({"type": "mcp", "server_label": "x"}, "unsupported_parameter", "tool_choice"),
+            ({"type": "allowed_tools"}, "missing_required_parameter", "tool_choice.tools"),
+            ({"type": "allowed_tools", "tools": []}, "empty_array", "tool_choice.tools"),
+            ({"type": "allowed_tools", "tools": [LOOK], "mode": "none"}, V, "tool_choice.mode"),
+            (
+                {"type": "allowed_tools", "tools": [LOOK, {"type": "function"}]},
+                "missing_required_parameter",
+                "tool_choice.tools[1].name",
+            ),
+            (
+                {"type": "allowed_tools", "tools": [{"type": "mcp", "name": "x"}]},
+                "unsupported_parameter",
+                "tool_choice.tools[0]",
+            ),
+        ],
+        ids=str,
+    )
+    def test_anything_else_is_refused(self, value: Any, code: str, param: str) -> None:
+        error = refusal(tool_choice=value)
+        assert (error.code, error.param) == (code, param)
+
+
+class TestTextFormat:
+    def test_plain_text_is_the_default(self) -> None:
+        for text in ({}, {"format": None}, {"format": {"type": "text"}}, {"verbosity": "high"}):
+            assert read(text=text).text_format.type == "text"
+        assert read(text={"format": None}).params.text.format == ABSENT  # type: ignore[union-attr]  # it was given
+
+    def test_json(self) -> None:
+        assert read(text={"format": {"type": "json_object"}}).text_format.type == "json_object"
+
+    def test_a_schema_keeps_its_name_and_body(self) -> None:
+        given = {"type": "json_schema", "name": "tide", "schema": {"type": "object"}, "strict": True}
+        text_format = read(text={"format": given}).text_format
+        assert (text_format.type, text_format.name, text_format.schema) == ("json_schema", "tide", {"type": "object"})
+
+
+class TestTools:
+    def test_the_same_bytes_give_the_same_set_back_unread(self) -> None:
+        raw = json.dumps([LOOK]).encode()
+        last = parse_tools(raw)
+        assert read(tools=[LOOK], options={"last_tools": last}).tools is last
+
+    def test_other_bytes_are_read(self) -> None:
+        last = parse_tools(json.dumps([LOOK]).encode())
+        request = read(tools=[{"type": "function", "name": "other"}], options={"last_tools": last})
+        assert list(request.tools.by_name) == ["other"]
+
+    def test_none_are_inherited(self) -> None:
+        last = parse_tools(json.dumps([LOOK]).encode())
+        for absent in (..., None, []):
+            assert read(tools=absent, options={"last_tools": last}).tools.by_name == {}
+
+
+class TestAppend:
+    def test_items_and_the_response_they_are_for(self) -> None:
+        request = read_append(fields_of(input=[output("c1"), custom_output("c2")], response_id="resp_1"), strict=True)
+        assert ([item.call_id for item in request.items], request.response_id) == (["c1", "c2"], "resp_1")  # type: ignore[union-attr]  # outputs
+
+    def test_the_response_may_be_left_out(self) -> None:
+        for fields in ({}, {"response_id": None}):
+            assert read_append(fields_of(input=[user()], **fields), strict=False).response_id is None
+
+    @pytest.mark.parametrize(
+        ("fields", "code", "param"),
+        [
+            ({}, "missing_required_parameter", "input"),
+            ({"input": None}, "missing_required_parameter", "input"),
+            ({"input": 5}, F, "input"),
+            ({"input": [output("")]}, "empty_string", "input[0].call_id"),
+            ({"input": [], "response_id": 5}, F, "response_id"),
+            ({"input": [], "stream_id": "plan"}, "unsupported_parameter", "stream_id"),
+        ],
+        ids=str,
+    )
+    def test_faults_are_named(self, fields: Json, code: str, param: str) -> None:
+        with pytest.raises(InvalidRequest) as caught:
+            read_append(fields_of(**fields), strict=False)
+        assert (caught.value.code, caught.value.param) == (code, param)
+
+    def test_unknown_fields_are_refused_only_in_strict_mode(self) -> None:
+        fields = fields_of(input=[output("c1")], client_metadata={}, colour=1)
+        assert len(read_append(fields, strict=False).items) == 1
+        with pytest.raises(UnknownParameter, match="colour"):
+            read_append(fields, strict=True)
