@@ -1,0 +1,1 @@
+"""Engines: the embedded model ``sim``, later clients of real ones."""

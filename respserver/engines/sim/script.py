@@ -1,0 +1,191 @@
+"""What a script is: the answers that the embedded model gives, step by step.
+
+Types and small constructors for scripts made in Python live here; reading them from files is ``script_file.py``'s,
+playing them ``plan.py``'s. Nothing here knows of tokens. The format for users is described in ``docs/scripts.md``.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+OnEnd = Literal["fail", "repeat", "rehearse"]
+
+
+class Text(msgspec.Struct, frozen=True):
+    """An assistant message with one text part per string."""
+
+    parts: tuple[str, ...]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An assistant message that refuses."""
+
+    text: str
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """A reasoning item with one part per string."""
+
+    parts: tuple[str, ...]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call of a function tool by its qualified name. ``arguments`` is an object, or text that is sent as it is."""
+
+    name: str
+    arguments: Any = msgspec.field(default_factory=dict)  # Any: a JSON object or raw text
+
+
+class Custom(msgspec.Struct, frozen=True):
+    """A call of a custom tool by its qualified name, with free text."""
+
+    name: str
+    input: str
+
+
+class Delay(msgspec.Struct, frozen=True):
+    """A silence between two outputs, in seconds."""
+
+    seconds: float
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """The model breaks here: ``ModelFault`` with this message and code."""
+
+    message: str
+    code: str = "server_error"
+
+
+Output = Text | Refusal | Reasoning | Call | Custom | Delay | Fault
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one model call. ``tps`` and ``ttft`` replace the engine's for this step."""
+
+    output: tuple[Output, ...]
+    tps: float | None = None
+    ttft: float | None = None
+    fault: Fault | None = None
+    """Raised at the end of the output, or after ``fault_after_tokens`` tokens of it."""
+    fault_after_tokens: int | None = None
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps in order, and which contexts they answer: all conditions that are given must hold."""
+
+    steps: tuple[Step, ...]
+    user: str | None = None
+    """Text that some user message of the context must contain."""
+    model: str | None = None
+    """Shell pattern that the model's name must match."""
+
+    def serves(self, model: str, user_matched: bool) -> bool:
+        """Whether this conversation answers a call of ``model`` whose user messages matched, or did not."""
+        if self.user is not None and not user_matched:
+            return False
+        return self.model is None or fnmatch.fnmatchcase(model, self.model)
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """All conversations of a script; the first that serves a context is played. ``name`` appears in errors."""
+
+    conversations: tuple[Conversation, ...]
+    on_end: OnEnd = "fail"
+    name: str = "script"
+
+    @staticmethod
+    def of(*steps: StepLike, on_end: OnEnd = "fail", name: str = "script") -> Script:
+        """A script of one conversation that serves every context.
+
+        Each argument is a step: a string is a text answer, an ``Output`` stands alone, a list is several outputs in
+        order, and ``step()`` says more. Raises ``TypeError`` for anything else.
+
+            Script.of("hello", call("get_weather", city="Paris"), "It is sunny.")
+        """
+        return Script(conversations=(conversation(*steps),), on_end=on_end, name=name)
+
+
+OutputLike = str | Output
+StepLike = OutputLike | list[OutputLike] | tuple[OutputLike, ...] | Step
+
+
+def conversation(*steps: StepLike, user: str | None = None, model: str | None = None) -> Conversation:
+    """A conversation of steps as ``Script.of`` takes them, for contexts with this text from the user and this model."""
+    return Conversation(steps=tuple(_as_step(given) for given in steps), user=user, model=model)
+
+
+def step(
+    *outputs: OutputLike,
+    tps: float | None = None,
+    ttft: float | None = None,
+    fault: Fault | None = None,
+    fault_after_tokens: int | None = None,
+) -> Step:
+    """One step with its own pace (tokens per second, seconds to the first token) or a fault inside its output."""
+    return Step(
+        output=tuple(_as_output(output) for output in outputs),
+        tps=tps,
+        ttft=ttft,
+        fault=fault,
+        fault_after_tokens=fault_after_tokens,
+    )
+
+
+def text(*parts: str) -> Text:
+    """A message of one or more text parts."""
+    return Text(parts)
+
+
+def refusal(text: str) -> Refusal:
+    """A message that refuses."""
+    return Refusal(text)
+
+
+def reasoning(*parts: str) -> Reasoning:
+    """A reasoning item of one or more parts."""
+    return Reasoning(parts)
+
+
+# Any: tool arguments are JSON values of the caller's choice, here and below
+def call(name: str, arguments: Mapping[str, Any] | str | None = None, /, **fields: Any) -> Call:
+    """A function call; arguments by keyword, as a mapping, or as raw text (which may be broken JSON)."""
+    if isinstance(arguments, str):
+        if fields:
+            raise TypeError("raw argument text cannot be joined with keyword arguments")
+        return Call(name, arguments)
+    return Call(name, {**(arguments or {}), **fields})
+
+
+def custom(name: str, input: str) -> Custom:
+    """A call of a custom tool."""
+    return Custom(name, input)
+
+
+def delay(seconds: float) -> Delay:
+    """A silence of so many seconds."""
+    return Delay(seconds)
+
+
+def fault(message: str, code: str = "server_error") -> Fault:
+    """A model fault; ``code`` is the ``error.code`` of the failed response."""
+    return Fault(message, code)
+
+
+def _as_step(given: StepLike) -> Step:
+    if isinstance(given, Step):
+        return given
+    outputs = given if isinstance(given, (list, tuple)) else [given]
+    return Step(output=tuple(_as_output(output) for output in outputs))
+
+
+def _as_output(given: OutputLike) -> Output:
+    if isinstance(given, str):
+        return Text((given,))
+    # Callers without a type checker pass anything.
+    if not isinstance(given, Output):
+        raise TypeError(f"expected a text or an output, got {type(given).__name__}")
+    return given
