@@ -1,0 +1,97 @@
+"""Makes the parts that all turns of a process share, from its settings."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import secrets
+import string
+import time
+
+import trio
+
+from respserver.config import Config, RouteConfig
+from respserver.engines.base import Engine
+from respserver.engines.sim import Script, Sim, load_script
+from respserver.errors import ConfigError
+from respserver.metrics import Metrics
+from respserver.store.base import Store
+from respserver.store.memory import MemoryStore
+from respserver.tokens.render import Template
+from respserver.tokens.tokenizer import DATA_FILE, Tokenizer
+from respserver.turn.heads import HeadCache
+from respserver.turn.postinference import PostInference
+from respserver.turn.routing import Route, Router
+from respserver.turn.services import Services
+
+TOKENISE_THREADS = 2
+"""More would only compete for the same cores; the tokenizer has threads of its own."""
+_PADDING = string.ascii_letters + string.digits
+
+
+def build_services(
+    config: Config, *, script: Script | None = None, engine: Engine | None = None, store: Store | None = None
+) -> Services:
+    """Everything that turns share. Raises ``ConfigError`` for a bad script or an unknown engine.
+
+    ``script`` and ``engine`` replace what the settings name, for servers that are embedded in tests.
+    """
+    metrics = Metrics()
+    template = bundled_template()
+    limits = config.limits
+    return Services(
+        config=config,
+        store=store
+        or MemoryStore(
+            max_responses=limits.store_responses,
+            max_bytes=limits.store_bytes,
+            max_idle_seconds=limits.store_seconds,
+            now=time.monotonic,
+        ),
+        router=Router(_routes(config, engine or _sim(config, template, script), template), metrics),
+        post=PostInference(limits.post_queue),
+        metrics=metrics,
+        heads=HeadCache(),
+        new_id=new_id,
+        now=time.time,
+        padding=_random_padding,
+        tokenise_limiter=trio.CapacityLimiter(TOKENISE_THREADS),
+    )
+
+
+def new_id(prefix: str) -> str:
+    """A fresh id: the prefix and 128 random bits or more, as clients know them."""
+    return f"{prefix}_{secrets.token_hex(12 if prefix == 'call' else 24)}"
+
+
+@functools.cache
+def bundled_template() -> Template:
+    """The template on the bundled tokenizer: read once a process, never changed."""
+    return Template(Tokenizer(importlib.resources.files("respserver.tokens").joinpath(DATA_FILE).read_bytes()))
+
+
+def _sim(config: Config, template: Template, script: Script | None) -> Sim:
+    if script is None and config.script is not None:
+        script = load_script(config.script)
+    return Sim(
+        template, script=script, rehearse=config.rehearse, tps=config.tps, ttft=config.ttft, jitter=config.jitter
+    )
+
+
+def _routes(config: Config, engine: Engine, template: Template) -> list[Route]:
+    entries = [*config.routes, *(RouteConfig(pattern=name) for name in config.model)]
+    if not config.strict_models:
+        entries.append(RouteConfig(pattern="*"))
+    elif not entries:
+        entries.append(RouteConfig(pattern=engine.name))
+    for index, entry in enumerate(entries):
+        if entry.engine != engine.name:
+            raise ConfigError(f"routes[{index}].engine", f"unknown engine '{entry.engine}'; there is '{engine.name}'.")
+    return [
+        Route(pattern=entry.pattern, engine=engine, template=template, context_window=entry.context_window)
+        for entry in entries
+    ]
+
+
+def _random_padding(length: int) -> str:
+    return "".join(secrets.choice(_PADDING) for _ in range(length))

@@ -1,0 +1,267 @@
+"""What a running turn has done so far: its response, usage, items and times, and the steps that add to them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from respserver.engines.base import SamplingParams, Sequence
+from respserver.errors import ApiError, ContextLengthExceeded
+from respserver.protocol.chain import Context, Past
+from respserver.protocol.emitter import Emitter
+from respserver.schema.codec import encode
+from respserver.schema.events import Event
+from respserver.schema.items import AdditionalToolsItem, CustomToolCall, FunctionCall, FunctionCallItem, InputItem
+from respserver.schema.request import CreateRequest
+from respserver.schema.response import InputTokensDetails, OutputTokensDetails, Usage
+from respserver.state import ResponseState, StoredItem
+from respserver.tokens.parse import OutputParser
+from respserver.turn.heads import head_key
+from respserver.turn.plan import Plan, close_run
+from respserver.turn.postinference import TurnRecord
+from respserver.turn.rendering import render_head, render_items
+from respserver.turn.response import new_response
+from respserver.turn.sampler import Sampler
+from respserver.turn.services import Port, Services
+from respserver.turn.stopwatch import Stopwatch
+
+
+class Progress:
+    """One admitted turn. ``cut`` is set once a token limit has ended it."""
+
+    def __init__(self, request: CreateRequest, plan: Plan, port: Port, services: Services) -> None:
+        self.cut = False
+        self.usage = Usage()
+        self.closing: list[Event] = []
+        """The events that end the turn, once it is finished."""
+        self._request = request
+        self._plan = plan
+        self._port = port
+        self._services = services
+        self._items: list[StoredItem] = []
+        self._item_ids: list[str] = []
+        self._call_ids: list[str] = []
+        self._added_tools: list[bytes] = []
+        self._items_in = 0
+        self._pauses = 0
+        self._body_start = 0
+        self._clock = Stopwatch()
+        response = new_response(request, services.new_id("resp"), int(services.now()))
+        self.emitter = Emitter(
+            response,
+            services.new_id,
+            offered=request.tools.by_name | plan.context.added_tools | plan.offered_later,
+            show_summary=response.reasoning.summary is not None,
+            padding=services.padding if _pads(request, port, services) else None,
+        )
+        self._parser = OutputParser(plan.route.template.token_bytes)
+
+    def bind(self, context: Context) -> None:
+        """The turn owns its context now; what comes after this point of the buffer is the turn's own."""
+        self._body_start = len(context.buffer)
+        self._clock.lap("bind")
+
+    async def extend(self, context: Context, items: list[InputItem]) -> None:
+        """Render new items into the buffer and give the engine what it has not had. Raises ``ApiError``."""
+        self._note_inputs(context, items)
+        context.buffer.extend(await render_items(self._plan.route.template, items, self._services))
+        self._clock.lap("render")
+        sequence, reused = await self._open_run(context)
+        total = context.head_tokens + len(context.buffer)
+        if 0 < self._plan.route.context_window < total:
+            raise ContextLengthExceeded
+        fresh = context.buffer.unseen()
+        self._services.metrics.tokens_extended += len(fresh)
+        await sequence.extend(fresh)
+        self._count_input(total, reused)
+        self._clock.lap("extend")
+
+    def sampler(self, context: Context) -> Sampler:
+        """A sampling run on what the context holds now."""
+        params = self._request.params
+        return Sampler(
+            run_of(context),
+            context.buffer,
+            self._parser,
+            SamplingParams(
+                model=params.model or "",
+                temperature=1.0 if params.temperature is None else params.temperature,
+                top_p=1.0 if params.top_p is None else params.top_p,
+                tool_mode=self._request.tool_choice.mode,
+                tool_names=self._request.tool_choice.names,
+                text_schema=self._request.text_format.schema,
+                json_object=self._request.text_format.type == "json_object",
+            ),
+            budget=self._budget(context),
+            single_call=params.parallel_tool_calls is False,
+            metrics=self._services.metrics,
+        )
+
+    def mark_first_token(self) -> None:
+        """The first event of the model's output is on its way."""
+        self._clock.first("first_token")
+
+    def sampled(self, sampler: Sampler) -> None:
+        """Take a finished run into account."""
+        self._clock.lap("sample")
+        self.cut = sampler.cut
+        usage = self.usage
+        output_tokens = usage.output_tokens + sampler.tokens
+        self.usage = Usage(
+            input_tokens=usage.input_tokens,
+            input_tokens_details=usage.input_tokens_details,
+            output_tokens=output_tokens,
+            output_tokens_details=OutputTokensDetails(reasoning_tokens=self._parser.reasoning_tokens),
+            total_tokens=usage.input_tokens + output_tokens,
+        )
+
+    def resumed(self) -> None:
+        """Prototype mode: the outputs are in, and a pause ends."""
+        self._pauses += 1
+        self._note_outputs()
+        self.emitter.resume()
+        self._clock.lap("client")
+
+    def finish(self) -> None:
+        """Close the response as completed or cut, and bring the context up to date for whoever goes on from it."""
+        emitter, context = self.emitter, self._plan.context
+        if self.cut:
+            self.closing = emitter.cut("max_output_tokens", self.usage)
+        else:
+            self.closing = emitter.complete(self.usage, int(self._services.now()))
+        self._note_outputs()
+        context.past = Past(items=self._items, before=context.past)
+        context.open_calls = dict(emitter.open_calls)
+
+    def state(self) -> ResponseState:
+        """The finished turn as a record for the store."""
+        response, context = self.emitter.response, self._plan.context
+        return ResponseState(
+            id=response.id,
+            tenant=self._port.tenant,
+            created_at=response.created_at,
+            previous_response_id=response.previous_response_id,
+            response=encode(response),
+            items=self._items,
+            tools=self._request.tools.raw,
+            added_tools=self._added_tools,
+            body_ids=context.buffer.tobytes(self._body_start),
+            fingerprint=context.fingerprint,
+            head_key=context.head_key,
+            open_calls=list(context.open_calls.values()),
+            item_ids=self._item_ids,
+            call_ids=self._call_ids,
+        )
+
+    def record(self, error: ApiError | None) -> TurnRecord:
+        """The turn for post-inference."""
+        response = self.emitter.response
+        self._clock.lap("end")
+        return TurnRecord(
+            response_id=response.id,
+            previous_response_id=response.previous_response_id,
+            connection_id=self._port.connection_id,
+            transport=self._port.transport,
+            tenant=self._port.tenant,
+            model=response.model,
+            status=response.status,
+            error_code=error.code if error else None,
+            usage=self.usage,
+            pauses=self._pauses,
+            items_in=self._items_in,
+            items_out=len(self.emitter.output),
+            timings_ms=self._clock.milliseconds,
+        )
+
+    async def _open_run(self, context: Context) -> tuple[Sequence, int]:
+        """The engine's run on this head, and how many of its tokens are reused; a new head makes a new run."""
+        route, services, request = self._plan.route, self._services, self._request
+        instructions = request.params.instructions
+        key = head_key(self._port.tenant, instructions, request.tools, f"{route.engine.name}/{context.fingerprint}")
+        if context.sequence is not None and context.head_key == key:
+            return run_of(context), context.head_tokens + context.buffer.seen
+        await close_run(context, services.config.limits.end_seconds)
+        head = await render_head(route.template, key, instructions, request.tools.raw, services)
+        sequence = await route.engine.open()
+        context.sequence = sequence
+        services.metrics.sequences_opened += 1
+        context.buffer.rewind()
+        context.head_key, context.head_tokens = key, len(head)
+        await sequence.extend(head)
+        return sequence, 0
+
+    def _count_input(self, total: int, reused: int) -> None:
+        """Add one sampling segment's input: the whole context, with what the engine still had."""
+        usage, details = self.usage, self.usage.input_tokens_details
+        written = total - reused if self._port.keeps_context else 0
+        self.usage = msgspec.structs.replace(
+            usage,
+            input_tokens=usage.input_tokens + total,
+            input_tokens_details=InputTokensDetails(
+                cached_tokens=details.cached_tokens + reused,
+                cache_write_tokens=details.cache_write_tokens + written,
+            ),
+            total_tokens=usage.total_tokens + total,
+        )
+
+    def _budget(self, context: Context) -> int | None:
+        """Tokens that may still be sampled: what ``max_output_tokens`` and the window leave."""
+        limits = []
+        if self._request.params.max_output_tokens is not None:
+            limits.append(self._request.params.max_output_tokens - self.usage.output_tokens)
+        if self._plan.route.context_window:
+            limits.append(self._plan.route.context_window - context.head_tokens - len(context.buffer))
+        return max(0, min(limits)) if limits else None
+
+    def _note_inputs(self, context: Context, items: list[InputItem]) -> None:
+        self._items_in += len(items)
+        for item in items:
+            self._items.append(StoredItem("input", item.raw))
+            if item.id:
+                self._item_ids.append(item.id)
+                context.item_ids.add(item.id)
+            if isinstance(item, FunctionCallItem):
+                self._call_ids.append(item.call_id)
+                context.call_ids.add(item.call_id)
+            elif isinstance(item, AdditionalToolsItem):
+                self._added_tools.append(bytes(item.tools))
+
+    def _note_outputs(self) -> None:
+        """What was emitted since the last pause is now part of the past."""
+        context = self._plan.context
+        for item in self.emitter.since_pause:
+            self._items.append(StoredItem("output", encode(item)))
+            self._item_ids.append(item.id)
+            context.item_ids.add(item.id)
+            if isinstance(item, FunctionCall | CustomToolCall):
+                self._call_ids.append(item.call_id)
+                context.call_ids.add(item.call_id)
+
+
+def refusal_record(request: CreateRequest, port: Port, error: ApiError) -> TurnRecord:
+    """A turn that was refused before ``response.created``, for post-inference."""
+    return TurnRecord(
+        response_id="",
+        previous_response_id=request.params.previous_response_id,
+        connection_id=port.connection_id,
+        transport=port.transport,
+        tenant=port.tenant,
+        model=request.params.model or "",
+        status="refused",
+        error_code=error.code,
+        items_in=len(request.items),
+    )
+
+
+def run_of(context: Context) -> Sequence:
+    """The context's open engine run. It is opaque to ``protocol/`` and always a ``Sequence`` here."""
+    return cast(Sequence, context.sequence)
+
+
+def _pads(request: CreateRequest, port: Port, services: Services) -> bool:
+    """Whether delta events are padded: the request's word over HTTP, else the server's option (design.md section 8)."""
+    options = request.params.stream_options if port.transport == "sse" else None
+    if options is not None and options.include_obfuscation is not None:
+        return options.include_obfuscation
+    return services.config.obfuscation

@@ -1,0 +1,63 @@
+"""The Response object as a turn begins: the request's fields echoed, defaults filled in (protocol.md section 6.1)."""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from respserver.schema.request import CreateParams, CreateRequest
+from respserver.schema.response import ReasoningConfig, Response, TextConfig
+
+_TEXT = Raw(b'{"type":"text"}')
+
+
+def new_response(request: CreateRequest, response_id: str, created_at: int) -> Response:
+    """The snapshot that ``response.created`` shows."""
+    params = request.params
+    return Response(
+        id=response_id,
+        created_at=created_at,
+        frequency_penalty=_or(params.frequency_penalty, 0.0),
+        instructions=params.instructions,
+        max_output_tokens=params.max_output_tokens,
+        max_tool_calls=params.max_tool_calls,
+        model=params.model or "",
+        parallel_tool_calls=params.parallel_tool_calls is not False,
+        presence_penalty=_or(params.presence_penalty, 0.0),
+        previous_response_id=params.previous_response_id,
+        prompt_cache_key=params.prompt_cache_key,
+        prompt_cache_retention=params.prompt_cache_retention,
+        reasoning=params.reasoning or ReasoningConfig(),
+        safety_identifier=params.safety_identifier,
+        service_tier=_service_tier(params),
+        store=request.stored,
+        temperature=_or(params.temperature, 1.0),
+        text=_text(params),
+        tool_choice=_copy(params.tool_choice) or Raw(b'"auto"'),
+        tools=request.tools.echo,
+        top_logprobs=params.top_logprobs or 0,
+        top_p=_or(params.top_p, 1.0),
+        truncation=params.truncation or "disabled",
+        user=params.user,
+        metadata=dict(params.metadata or {}),
+    )
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _copy(raw: Raw | None) -> Raw | None:
+    """The same JSON without the frame that it was cut from."""
+    return None if raw is None else Raw(bytes(raw))
+
+
+def _service_tier(params: CreateParams) -> str:
+    """``fast`` is an older name of ``priority``."""
+    tier = params.service_tier or "auto"
+    return "priority" if tier == "fast" else tier
+
+
+def _text(params: CreateParams) -> TextConfig:
+    if params.text is None:
+        return TextConfig()
+    return TextConfig(format=_copy(params.text.format) or _TEXT, verbosity=params.text.verbosity or "medium")

@@ -1,0 +1,93 @@
+"""The sampler: token ids from the engine's open run, into the buffer and through the parser, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ids
+
+import msgspec
+
+from respserver.engines.base import SamplingParams, Sequence
+from respserver.metrics import Metrics
+from respserver.tokens.buffer import TokenBuffer
+from respserver.tokens.parse import Delta, ItemBegan, ItemEnded, OutputParser
+from respserver.tokens.special import Special
+
+
+class Sampler:
+    """One sampling run. ``next`` until it gives None; then ``cut`` tells whether a limit ended it."""
+
+    def __init__(
+        self,
+        sequence: Sequence,
+        buffer: TokenBuffer,
+        parser: OutputParser,
+        params: SamplingParams,
+        *,
+        budget: int | None,
+        single_call: bool,
+        metrics: Metrics,
+    ) -> None:
+        self.cut = False
+        self.tokens = 0
+        """Ids taken so far."""
+        self._sequence = sequence
+        self._buffer = buffer
+        self._parser = parser
+        self._params = params
+        self._budget = budget
+        self._single_call = single_call
+        self._metrics = metrics
+        self._in_call = False
+        self._ended = False
+
+    async def next(self) -> list[Delta] | None:
+        """The deltas of the next batch, or None at the end. Raises ``ModelFault``."""
+        if self._ended:
+            return None
+        batch = await self._sequence.next(self._next_params())
+        deltas, taken = self._take(batch.ids)
+        self._buffer.extend_sampled(batch.ids[:taken])
+        self.tokens += taken
+        self._metrics.tokens_sampled += taken
+        if taken < len(batch.ids):
+            await self._sequence.discard(len(batch.ids) - taken)
+            self._ended = True
+        elif batch.finished:
+            self._ended = True
+        if self._ended:
+            self._close_context()
+        return deltas
+
+    def _next_params(self) -> SamplingParams:
+        if self._budget is None:
+            return self._params
+        return msgspec.structs.replace(self._params, max_tokens=self._budget - self.tokens)
+
+    def _take(self, ids: Ids[int]) -> tuple[list[Delta], int]:
+        """Parse what the limits leave of a batch: its deltas, and how many ids they used."""
+        room = len(ids) if self._budget is None else min(len(ids), self._budget - self.tokens)
+        self.cut = room < len(ids)
+        if not self._single_call:
+            return self._parser.feed(ids[:room]), room
+        deltas: list[Delta] = []
+        for index in range(room):
+            fresh = self._parser.feed(ids[index : index + 1])
+            deltas += fresh
+            if self._ends_call(fresh):
+                self.cut = False
+                return deltas, index + 1
+        return deltas, room
+
+    def _ends_call(self, deltas: list[Delta]) -> bool:
+        """Whether the first call is whole: with ``parallel_tool_calls:false`` the run ends there."""
+        for delta in deltas:
+            if isinstance(delta, ItemBegan):
+                self._in_call = delta.kind in ("function_call", "custom_tool_call")
+            elif isinstance(delta, ItemEnded) and self._in_call:
+                return True
+        return False
+
+    def _close_context(self) -> None:
+        """A run that broke off inside an item leaves that item closed: contexts are whole items, one after another."""
+        if not self._parser.between_items:
+            self._buffer.extend([Special.END])
