@@ -1,0 +1,1 @@
+"""Sockets and HTTP: one port, three protocols."""

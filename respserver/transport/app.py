@@ -1,0 +1,157 @@
+"""The HTTP routes, as a Quart app: thin, each a few lines around ``http.py`` and ``resources.py``.
+
+Framework timers are off: a stream may be silent for as long as the model is (F34).
+"""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+from quart import Response, g, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import MethodNotAllowed as WerkzeugMethodNotAllowed
+
+from respserver.auth import KeyRing
+from respserver.errors import (
+    ApiError,
+    InvalidRequest,
+    MethodNotAllowed,
+    PayloadTooLarge,
+    RouteNotFound,
+    ServerError,
+    UnsupportedParameter,
+)
+from respserver.schema.codec import encode
+from respserver.transport import resources
+from respserver.transport.bodies import inflate
+from respserver.transport.head import error_body
+from respserver.transport.http import HttpTurns, SsePort, chunks
+from respserver.turn.run import TurnResult
+from respserver.turn.services import Services
+
+log = structlog.stdlib.get_logger("respserver.http")
+
+RESPONSES_PATHS = ("/v1/responses", "/responses", "/v1/codex/responses", "/openai/v1/responses")
+"""Real clients derive these from their base URL (design.md section 8, "paths")."""
+API_VERSION = "2020-10-01"
+STREAM_HEADERS = {
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+    "Content-Type": "text/event-stream; charset=utf-8",
+}
+
+
+def make_app(services: Services, turns: HttpTurns, keys: KeyRing) -> QuartTrio:
+    """The app; it holds no state of its own."""
+    app = QuartTrio("respserver")
+    app.config["MAX_CONTENT_LENGTH"] = services.config.limits.message_bytes
+    app.config["BODY_TIMEOUT"] = None
+    app.config["RESPONSE_TIMEOUT"] = None
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.url_map.strict_slashes = False
+    _add_frame(app, services, keys)
+    _add_errors(app, services)
+    for path in RESPONSES_PATHS:
+        _add_responses(app, path, services, turns)
+    _add_models(app, services)
+    return app
+
+
+def _add_frame(app: QuartTrio, services: Services, keys: KeyRing) -> None:
+    @app.before_request
+    async def open_request() -> None:
+        g.started = time.perf_counter()
+        g.request_id = services.new_id("req")
+        if request.path != "/healthz":
+            g.tenant = keys.authenticate(request.headers.get("Authorization"))
+
+    @app.after_request
+    async def close_request(response: Response) -> Response:
+        response.headers["x-request-id"] = g.get("request_id", "")
+        response.headers["openai-version"] = API_VERSION
+        started = g.get("started", time.perf_counter())
+        response.headers["openai-processing-ms"] = str(int((time.perf_counter() - started) * 1000))
+        return response
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return _json(encode({"status": "ok", "mode": services.config.mode}))
+
+
+def _add_responses(app: QuartTrio, path: str, services: Services, turns: HttpTurns) -> None:
+    async def create() -> Response:
+        coding = request.headers.get("Content-Encoding", "")
+        sent = await request.get_data(cache=False, as_text=False)
+        body = inflate(sent, coding, services.config.limits.message_bytes)
+        outcome = await turns.run(body, tenant=g.tenant, request_id=g.request_id)
+        return _stream(outcome) if isinstance(outcome, SsePort) else _whole(outcome)
+
+    async def read(response_id: str) -> Response:
+        if request.args.get("stream", "").lower() == "true":
+            raise UnsupportedParameter("stream", "is not supported when a response is read.")
+        return _json(await resources.get_response(services, response_id, g.tenant))
+
+    async def delete(response_id: str) -> Response:
+        return _json(encode(await resources.delete_response(services, response_id, g.tenant)))
+
+    name = path.strip("/").replace("/", "_")
+    app.add_url_rule(path, f"create_{name}", create, methods=["POST"])
+    app.add_url_rule(f"{path}/<response_id>", f"read_{name}", read, methods=["GET"])
+    app.add_url_rule(f"{path}/<response_id>", f"delete_{name}", delete, methods=["DELETE"])
+
+
+def _add_models(app: QuartTrio, services: Services) -> None:
+    @app.get("/v1/models")
+    async def models() -> Response:
+        return _json(encode(resources.list_models(services)))
+
+    @app.get("/v1/models/<path:name>")
+    async def model(name: str) -> Response:
+        return _json(encode(resources.get_model(services, name)))
+
+
+def _add_errors(app: QuartTrio, services: Services) -> None:
+    @app.errorhandler(ApiError)
+    async def api_error(error: ApiError) -> Response:
+        return _error(error)
+
+    @app.errorhandler(HTTPException)
+    async def http_error(error: HTTPException) -> Response:
+        if isinstance(error, RequestEntityTooLarge):
+            return _error(PayloadTooLarge(services.config.limits.message_bytes))
+        if isinstance(error, WerkzeugMethodNotAllowed):
+            answer = _error(MethodNotAllowed(request.method, request.path))
+            answer.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
+            return answer
+        if error.code == 404:
+            return _error(RouteNotFound(request.method, request.path))
+        return _error(InvalidRequest(error.description or "Bad request.", status=error.code))
+
+    @app.errorhandler(Exception)
+    async def fault(error: Exception) -> Response:
+        log.error("request_fault", request_id=g.get("request_id", ""), exc_info=error)
+        return _error(ServerError())
+
+
+def _whole(result: TurnResult) -> Response:
+    if result.error is not None:
+        raise result.error
+    return _json(encode(result.response))
+
+
+def _stream(port: SsePort) -> Response:
+    response = Response(chunks(port), headers=STREAM_HEADERS)
+    response.timeout = None
+    return response
+
+
+def _json(body: bytes, status: int = 200) -> Response:
+    return Response(body, status=status, headers={"Content-Type": "application/json"})
+
+
+def _error(error: ApiError) -> Response:
+    response = _json(error_body(error), error.status)
+    response.headers.update(error.headers)
+    return response

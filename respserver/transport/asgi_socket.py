@@ -1,0 +1,155 @@
+"""WebSocket over an ASGI scope: for an upgrade on a connection that has already carried HTTP, which is hypercorn's.
+
+The same session runs on it, with weaker promises than ``websocket.py`` gives, because the frames are hypercorn's: it
+accepts permessage-deflate, sends every message by itself, reads on after a message over the limit, has no heartbeat
+of its own, and drops bytes that come behind the upgrade request together with the connection (stack.md section 1).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import trio
+
+from respserver.config import Limits
+from respserver.errors import ApiError
+from respserver.message_socket import SocketClosed
+from respserver.transport.head import error_body
+from respserver.transport.lifetime import (
+    CLOSE_SECONDS,
+    NO_CLOSE_FRAME,
+    NOT_TEXT,
+    TOO_BIG,
+    UNSUPPORTED,
+    Admit,
+    Run,
+    run_to_close,
+    too_big,
+)
+
+T = TypeVar("T")
+
+# Any: ASGI messages and scopes are open dictionaries; they become types here.
+Message: TypeAlias = dict[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+
+async def serve_asgi_websocket(
+    scope: Message,
+    receive: Receive,
+    send: Send,
+    *,
+    limits: Limits,
+    admit: Admit[T],
+    run: Run[T],
+) -> None:
+    """Serve one ``websocket`` scope from its handshake to its end; ``admit`` and ``run`` as in ``serve_websocket``.
+
+    The server must know the ``websocket.http.response`` extension, as hypercorn does.
+    """
+    await receive()  # websocket.connect
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+    admitted = admit(_target(scope), headers)
+    if isinstance(admitted, ApiError):
+        await _refuse(send, admitted)
+        return
+    await send({"type": "websocket.accept"})
+    async with trio.open_nursery() as nursery:
+        socket = AsgiSocket(receive, send, limits)
+        nursery.start_soon(socket.write_pending)
+        await run_to_close(run, socket, admitted)
+        nursery.cancel_scope.cancel()
+
+
+class AsgiSocket:
+    """An accepted ASGI WebSocket as the session sees it (``message_socket.Socket``).
+
+    ``write_pending`` must be running in a nursery: an ASGI send waits, a session's must not.
+    """
+
+    def __init__(self, receive: Receive, send: Send, limits: Limits) -> None:
+        self._receive = receive
+        self._send = send
+        self._limits = limits
+        self._queue: deque[bytes] = deque()
+        self._pending = 0
+        self._closed: SocketClosed | None = None
+        self._writer = trio.lowlevel.ParkingLot()
+        self._waiters = trio.lowlevel.ParkingLot()
+
+    async def receive(self) -> str:
+        """The next text message. A binary one closes with 1003, one over the limit in bytes with 1009."""
+        if self._closed is not None:
+            raise self._closed
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            code = message.get("code", NO_CLOSE_FRAME)
+            self._end(SocketClosed(None if code == NO_CLOSE_FRAME else code, message.get("reason") or ""))
+        elif message.get("text") is None:
+            await self.close(UNSUPPORTED, NOT_TEXT)
+        elif len(message["text"].encode()) > self._limits.message_bytes:
+            await self.close(TOO_BIG, too_big(self._limits.message_bytes))
+        else:
+            text: str = message["text"]
+            return text
+        assert self._closed is not None  # each way to get here has set it
+        raise self._closed
+
+    def send_many(self, messages: Sequence[bytes]) -> None:
+        """Queue messages for the writer task."""
+        if self._closed is not None:
+            raise self._closed
+        self._queue.extend(messages)
+        self._pending += sum(map(len, messages))
+        self._writer.unpark_all()
+
+    async def drain(self) -> None:
+        """Wait while more than the outbox's limit is pending."""
+        while self._closed is None and self._pending > self._limits.outbox_bytes:
+            await self._waiters.park()
+        if self._closed is not None:
+            raise self._closed
+
+    async def close(self, code: int, reason: str = "") -> None:
+        """Write what is pending and a close frame, in a few seconds at most."""
+        if self._closed is not None:
+            return
+        self._closed = SocketClosed(code, reason)
+        with trio.move_on_after(CLOSE_SECONDS):
+            while self._pending:
+                await self._waiters.park()
+            await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+    async def write_pending(self) -> None:
+        """The writer task: sends what is queued, message by message, until cancelled."""
+        while True:
+            while not self._queue:
+                await self._writer.park()
+            message = self._queue.popleft()
+            await self._send({"type": "websocket.send", "text": message.decode()})
+            self._pending -= len(message)
+            self._waiters.unpark_all()
+            await trio.lowlevel.checkpoint()  # hypercorn's send is none once the peer is gone
+
+    def _end(self, closed: SocketClosed) -> None:
+        """The peer is gone: nothing that is pending can reach it."""
+        self._closed = self._closed or closed
+        self._pending -= sum(map(len, self._queue))
+        self._queue.clear()
+        self._waiters.unpark_all()
+
+
+async def _refuse(send: Send, error: ApiError) -> None:
+    fields = {"content-type": "application/json", "connection": "close", **error.headers}
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+    await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": error_body(error), "more_body": False})
+
+
+def _target(scope: Message) -> str:
+    path: str = scope["raw_path"].decode("latin-1")
+    query: str = scope["query_string"].decode("latin-1")
+    return f"{path}?{query}" if query else path

@@ -1,0 +1,62 @@
+"""Request bodies that come compressed: gzip (and deflate) and zstd, bounded after inflation (design.md section 8)."""
+
+from __future__ import annotations
+
+import zlib
+
+import zstandard
+
+from respserver.errors import InvalidRequest, PayloadTooLarge
+
+MAX_ZSTD_WINDOW = 1 << 27
+"""128 MiB, zstd's own limit for streams; a frame that asks for more is refused before memory is taken."""
+
+
+def inflate(body: bytes, encoding: str, limit: int) -> bytes:
+    """The body as it was before ``Content-Encoding``.
+
+    Raises ``PayloadTooLarge`` if more than ``limit`` bytes come out, ``InvalidRequest`` (415 for an unknown coding) if
+    the bytes are not what the header says.
+    """
+    coding = encoding.strip().lower()
+    if coding in ("", "identity"):
+        return body
+    if coding in ("gzip", "x-gzip"):
+        return _zlib(body, 16 + zlib.MAX_WBITS, limit)
+    if coding == "deflate":
+        return _zlib(body, zlib.MAX_WBITS, limit)
+    if coding == "zstd":
+        return _zstd(body, limit)
+    raise InvalidRequest(
+        f"Unsupported Content-Encoding '{coding}'. Send identity, gzip, deflate or zstd.",
+        code="unsupported_content_encoding",
+        status=415,
+    )
+
+
+def _zlib(body: bytes, window: int, limit: int) -> bytes:
+    stream = zlib.decompressobj(window)
+    try:
+        result = stream.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise _damaged() from error
+    if len(result) > limit:
+        raise PayloadTooLarge(limit)
+    if not stream.eof:
+        raise _damaged()
+    return result
+
+
+def _zstd(body: bytes, limit: int) -> bytes:
+    reader = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW).stream_reader(body)
+    try:
+        result: bytes = reader.read(limit + 1)
+    except zstandard.ZstdError as error:
+        raise _damaged() from error
+    if len(result) > limit:
+        raise PayloadTooLarge(limit)
+    return result
+
+
+def _damaged() -> InvalidRequest:
+    return InvalidRequest("The request body does not match its Content-Encoding.", code="invalid_body")

@@ -1,0 +1,223 @@
+"""One turn over HTTP: as JSON or as server-sent events, through the same rules and the same turn as WebSocket.
+
+A request is a connection with a single lane and a single create. The turn runs in a task of its own, so that the
+events of a stream are made while hypercorn writes the ones before; the stream ends that task when its client leaves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+
+import trio
+
+from respserver.config import Mode
+from respserver.errors import ApiError, ServerError
+from respserver.protocol import sse
+from respserver.protocol.chain import Pause
+from respserver.protocol.commands import Create, Reject, StartTurn
+from respserver.protocol.connection import Connection, Delivery
+from respserver.protocol.lane import Lane, error_detail
+from respserver.protocol.validate import Fields
+from respserver.schema.codec import decode, split_object
+from respserver.schema.events import ErrorEvent, Event, ResponseDone
+from respserver.schema.items import InputItem
+from respserver.turn.interrupt import Interrupt
+from respserver.turn.plan import close_run
+from respserver.turn.routing import KeptRoute
+from respserver.turn.run import TurnResult, run_turn
+from respserver.turn.services import Services
+
+
+class JsonPort:
+    """A turn whose client waits for the whole Response: events are not sent at all."""
+
+    keeps_context = False
+    transport = "json"
+
+    def __init__(self, lane: Lane, services: Services, *, tenant: str, request_id: str) -> None:
+        self.lane = lane
+        self.tenant = tenant
+        self.connection_id = request_id
+        self.kept_route = KeptRoute(services.router)
+
+    def send(self, events: list[Event]) -> None:
+        """Nothing: the terminal snapshot is the answer."""
+
+    def send_failure(self, events: list[Event], error: ApiError) -> None:
+        """Nothing: the error becomes the answer's status and body."""
+
+    async def drain(self) -> None:
+        """Give other tasks a turn, as a write would."""
+        await trio.lowlevel.checkpoint()
+
+    async def suspend(self, done: ResponseDone, pause: Pause) -> list[InputItem]:  # noqa: ARG002 - as Port has it
+        """Never comes: HTTP is the same in both modes, turns end at a tool call."""
+        raise ServerError
+
+
+class SsePort(JsonPort):
+    """A turn whose events go out as a stream: a bounded buffer between the turn and hypercorn."""
+
+    transport = "sse"
+
+    def __init__(self, lane: Lane, services: Services, *, tenant: str, request_id: str) -> None:
+        super().__init__(lane, services, tenant=tenant, request_id=request_id)
+        self.begun = trio.Event()
+        """Set with the first event, or when the turn is over without any."""
+        self.scope = trio.CancelScope()
+        """Cancelled when the reader leaves."""
+        self.refused: ApiError | None = None
+        """Why there will be no event, if the turn was refused."""
+        self._limit = services.config.limits.outbox_bytes
+        self._keep_alive = services.config.sse_keepalive_seconds or float("inf")
+        self._ready: deque[bytes] = deque()
+        self._bytes = 0
+        self._changed = trio.Event()
+        self._over = False
+
+    def send(self, events: list[Event]) -> None:
+        """Number, encode and frame events; those that are due together leave in one chunk."""
+        self._put(b"".join(sse.frame(_type_of(event), self.lane.send_event(event)) for event in events))
+
+    def send_failure(self, events: list[Event], error: ApiError) -> None:
+        """The ``error`` event that makes SDKs raise, then ``response.failed`` (F17, F18)."""
+        shown = ErrorEvent(code=error.code, message=error.message, param=error.param, error=error_detail(error))
+        self.send([*events[:-1], shown, events[-1]])
+
+    async def drain(self) -> None:
+        """Wait while the client is too far behind."""
+        while self._bytes > self._limit:
+            await self._wait()
+
+    def end(self) -> None:
+        """The turn is over: what is buffered still goes out, then the end marker."""
+        self._put(sse.DONE)
+        self._over = True
+        self.begun.set()
+
+    async def next_chunk(self) -> bytes | None:
+        """What is due, joined; a comment line after silence; None at the end."""
+        if not self._ready and not self._over:
+            with trio.move_on_after(self._keep_alive):
+                while not self._ready and not self._over:
+                    await self._wait()
+        if self._ready:
+            chunk = b"".join(self._ready)
+            self._ready.clear()
+            self._bytes = 0
+            self._notify()
+            return chunk
+        return None if self._over else sse.KEEP_ALIVE
+
+    def _put(self, chunk: bytes) -> None:
+        self._ready.append(chunk)
+        self._bytes += len(chunk)
+        self.begun.set()
+        self._notify()
+
+    async def _wait(self) -> None:
+        await self._changed.wait()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+class HttpTurns:
+    """Runs the turns of HTTP requests and ends them at shutdown."""
+
+    def __init__(self, services: Services, nursery: trio.Nursery) -> None:
+        self._services = services
+        self._nursery = nursery
+        self._running: set[Interrupt] = set()
+        self._closing: ApiError | None = None
+        self._idle = trio.Event()
+
+    async def run(self, body: bytes, *, tenant: str, request_id: str) -> TurnResult | SsePort:
+        """Serve a POST body: a finished turn, or the port of a stream that has begun.
+
+        Raises ``ApiError`` if the turn is refused, also for a stream: an event stream only begins once the turn has.
+        """
+        if self._closing is not None:
+            raise self._closing
+        start, lane = self._admit(body)
+        if not start.request.params.stream:
+            port = JsonPort(lane, self._services, tenant=tenant, request_id=request_id)
+            return await self._play(start, port, Interrupt())
+        stream = SsePort(lane, self._services, tenant=tenant, request_id=request_id)
+        self._nursery.start_soon(self._stream, start, stream)
+        try:
+            await stream.begun.wait()
+        except trio.Cancelled:
+            stream.scope.cancel()
+            raise
+        if stream.refused is not None:
+            raise stream.refused
+        return stream
+
+    async def shut_down(self, error: ApiError, grace: float) -> None:
+        """Take no more requests; give running turns their grace time, then end them with ``error``."""
+        self._closing = error
+        with trio.move_on_after(grace):
+            while self._running:
+                self._idle = trio.Event()
+                await self._idle.wait()
+        for interrupt in list(self._running):
+            interrupt.fire(error)
+        while self._running:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    def _admit(self, body: bytes) -> tuple[StartTurn, Lane]:
+        connection = Connection(Mode.SHIPPED, "http", strict=self._services.config.strict)
+        delivery = connection.receive_create(_fields_of(body), 0.0)
+        if isinstance(delivery, Reject):
+            raise delivery.error
+        start = _begin(delivery)
+        return start, delivery.lane
+
+    async def _play(self, start: StartTurn, port: JsonPort, interrupt: Interrupt) -> TurnResult:
+        self._running.add(interrupt)
+        try:
+            return await run_turn(start, port, self._services, interrupt)
+        finally:
+            self._running.discard(interrupt)
+            self._idle.set()
+            if port.lane.latest is not None:
+                await close_run(port.lane.latest.context, self._services.config.limits.end_seconds)
+
+    async def _stream(self, start: StartTurn, port: SsePort) -> None:
+        with port.scope:
+            result = await self._play(start, port, Interrupt())
+            if result.response is None:
+                port.refused = result.error
+        port.end()
+
+
+async def chunks(port: SsePort) -> AsyncIterator[bytes]:
+    """The stream's body. When its reader leaves, the turn is cancelled (F29)."""
+    try:
+        while (chunk := await port.next_chunk()) is not None:
+            yield chunk
+    finally:
+        port.scope.cancel()
+
+
+def _fields_of(body: bytes) -> Fields:
+    return decode(split_object, body)
+
+
+def _begin(delivery: Delivery) -> StartTurn:
+    assert isinstance(delivery.event, Create)  # receive_create delivers nothing else
+    start = delivery.lane.begin(delivery.event)
+    if isinstance(start, Reject):
+        raise start.error
+    assert isinstance(start, StartTurn)  # a fresh lane has nothing to resume
+    return start
+
+
+def _type_of(event: Event) -> str:
+    tag = event.__struct_config__.tag
+    assert isinstance(tag, str)  # every event struct has one
+    return tag

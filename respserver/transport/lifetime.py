@@ -1,0 +1,56 @@
+"""What both roads to a WebSocket share: whom to let in, what to run, and the close code at the end.
+
+Nothing here knows how messages travel; ``websocket.py`` and ``asgi_socket.py`` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, TypeVar
+
+import structlog
+
+from respserver.errors import ApiError
+from respserver.message_socket import Socket, SocketClosed
+
+log = structlog.stdlib.get_logger("respserver.transport")
+
+T = TypeVar("T")
+
+Headers: TypeAlias = list[tuple[str, str]]
+"""Header fields in order, names in lower case."""
+Admit: TypeAlias = Callable[[str, Headers], ApiError | T]
+"""Gets the request target and headers before the 101: an error refuses, anything else is handed to the session."""
+Run: TypeAlias = Callable[[Socket, T], Awaitable[None]]
+"""A session: serves the socket until it is over."""
+
+CLOSE_SECONDS = 5.0
+"""How long a peer may take to be told of a close and to answer it."""
+
+NORMAL = 1000
+UNSUPPORTED = 1003
+NO_CLOSE_FRAME = 1006
+"""Stands for a missing close frame; never on the wire."""
+TOO_BIG = 1009
+INTERNAL = 1011
+
+NOT_TEXT = "Only text messages are accepted."
+
+
+def too_big(limit: int) -> str:
+    """The close reason of a message over its limit in bytes."""
+    return f"Exceeded maximum message size: {limit} bytes"
+
+
+async def run_to_close(run: Run[T], socket: Socket, admitted: T) -> None:
+    """Run a session and close its socket: 1000 when it returns, 1011 when it raises, which is logged and goes no
+    further (field case F37)."""
+    code = NORMAL
+    try:
+        await run(socket, admitted)
+    except* SocketClosed:
+        pass
+    except* Exception as faults:
+        log.exception("session_fault", exc_info=faults)
+        code = INTERNAL
+    await socket.close(code)

@@ -1,0 +1,219 @@
+"""WebSocket over ASGI: the same promises to the session, and a real late upgrade through hypercorn."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from respserver.config import Limits
+from respserver.errors import ApiError, QueueFull
+from respserver.message_socket import Socket, SocketClosed
+from respserver.transport.asgi_socket import serve_asgi_websocket
+from respserver.transport.hosting import HttpHost
+from respserver.transport.lifetime import CLOSE_SECONDS, Run
+from respserver.transport.outbox import Outbox
+from tests.support.raw_websocket import CLOSE, TEXT, Frame, RawClient, client_frame, close_frame
+
+# Any in this file: ASGI scopes and messages are open dictionaries.
+
+LIMITS = Limits(message_bytes=1024, outbox_bytes=4096)
+SCOPE = {
+    "type": "websocket",
+    "raw_path": b"/v1/responses",
+    "query_string": b"model=m",
+    "headers": [(b"host", b"server.test"), (b"authorization", b"Bearer k")],
+}
+
+
+def welcome(target: str, headers: list[tuple[str, str]]) -> ApiError | str:
+    return f"{target} {dict(headers)['host']}"
+
+
+class Server:
+    """The ASGI server's side: what it received, and what it gives; ``stalled`` holds its sends."""
+
+    def __init__(self, *messages: dict[str, Any]) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.stalled = trio.Event()
+        self.stalled.set()
+        self.give, self._given = trio.open_memory_channel[dict[str, Any]](100)
+        for message in ({"type": "websocket.connect"}, *messages):
+            self.give.send_nowait(message)
+
+    async def receive(self) -> dict[str, Any]:
+        return await self._given.receive()
+
+    async def send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "websocket.send":
+            await self.stalled.wait()
+        self.sent.append(message)
+
+    async def serve(self, run: Run[str], *, limits: Limits = LIMITS, admit: Any = welcome) -> list[dict[str, Any]]:
+        await serve_asgi_websocket(SCOPE, self.receive, self.send, limits=limits, admit=admit, run=run)
+        return self.sent
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "websocket.receive", "text": value, "bytes": None}
+
+
+LEFT = {"type": "websocket.disconnect", "code": 1006}
+
+
+async def test_the_session_gets_what_admission_made_and_messages_go_both_ways_in_order() -> None:
+    async def run(socket: Socket, admitted: str) -> None:
+        assert await socket.receive() == "hello"
+        socket.send_many([admitted.encode(), b"two"])
+        socket.send_many([b"three"])
+
+    assert await Server(text("hello")).serve(run) == [
+        {"type": "websocket.accept"},
+        {"type": "websocket.send", "text": "/v1/responses?model=m server.test"},
+        {"type": "websocket.send", "text": "two"},
+        {"type": "websocket.send", "text": "three"},
+        {"type": "websocket.close", "code": 1000, "reason": ""},
+    ]
+
+
+async def test_a_refusal_is_plain_http() -> None:
+    async def run(socket: Socket, admitted: str) -> None:
+        raise AssertionError("a refused connection has no session")
+
+    start, body = await Server().serve(run, admit=lambda target, headers: QueueFull(3))
+    assert start["status"] == 429
+    assert {(b"content-type", b"application/json"), (b"retry-after", b"1")} <= set(start["headers"])
+    assert json.loads(body["body"])["error"]["code"] == "queue_full"
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ({"type": "websocket.receive", "bytes": b"{}", "text": None}, 1003),
+        (text("x" * 1025), 1009),
+        (text("é" * 513), 1009),
+    ],
+)
+async def test_a_message_that_is_not_taken_closes_with_its_code(message: dict[str, Any], code: int) -> None:
+    async def run(socket: Socket, admitted: str) -> None:
+        for _ in range(2):
+            with pytest.raises(SocketClosed) as caught:
+                await socket.receive()
+            assert caught.value.code == code
+        with pytest.raises(SocketClosed):
+            socket.send_many([b"late"])
+
+    sent = await Server(message).serve(run)
+    assert [message.get("code") for message in sent] == [None, code]
+
+
+async def test_a_message_of_exactly_the_limit_in_bytes_is_taken() -> None:
+    async def run(socket: Socket, admitted: str) -> None:
+        assert len(await socket.receive()) == 512
+
+    await Server(text("é" * 512)).serve(run)
+
+
+@pytest.mark.parametrize(("told", "code"), [(1006, None), (1001, 1001)])
+async def test_a_client_that_leaves_is_told_to_the_session(told: int, code: int | None) -> None:
+    async def run(socket: Socket, admitted: str) -> None:
+        with pytest.raises(SocketClosed) as caught:
+            await socket.receive()
+        assert caught.value.code == code
+        with pytest.raises(SocketClosed):
+            await socket.drain()
+
+    sent = await Server({"type": "websocket.disconnect", "code": told}).serve(run)
+    assert sent == [{"type": "websocket.accept"}]
+
+
+async def test_drain_waits_while_too_much_is_pending(autojump_clock: trio.testing.MockClock) -> None:
+    server = Server()
+
+    async def run(socket: Socket, admitted: str) -> None:
+        server.stalled = trio.Event()
+        socket.send_many([b"x" * 2048] * 3)
+        with trio.move_on_after(1) as scope:
+            await socket.drain()
+        assert scope.cancelled_caught
+        server.stalled.set()
+        await socket.drain()
+
+    assert len(await server.serve(run)) == 5
+
+
+async def test_a_client_that_leaves_frees_a_session_that_drains(autojump_clock: trio.testing.MockClock) -> None:
+    server = Server()
+
+    async def run(socket: Socket, admitted: str) -> None:
+        async def drain() -> None:
+            with pytest.raises(SocketClosed):
+                await socket.drain()
+
+        server.stalled = trio.Event()
+        socket.send_many([b"x" * 5000, b"never sent"])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drain)
+            await trio.testing.wait_all_tasks_blocked()
+            server.give.send_nowait(LEFT)
+            with pytest.raises(SocketClosed):
+                await socket.receive()
+
+    with trio.fail_after(1):
+        await server.serve(run)
+
+
+async def test_a_stalled_client_delays_the_close_only_for_its_deadline(autojump_clock: trio.testing.MockClock) -> None:
+    server = Server()
+
+    async def run(socket: Socket, admitted: str) -> None:
+        server.stalled = trio.Event()
+        socket.send_many([b"x"])
+
+    await server.serve(run)
+    assert trio.current_time() == pytest.approx(CLOSE_SECONDS)
+
+
+async def test_a_session_that_raises_closes_with_1011() -> None:
+    async def run(socket: Socket, admitted: str) -> None:
+        raise ValueError("a bug")
+
+    assert (await Server().serve(run))[-1]["code"] == 1011
+
+
+async def test_an_upgrade_on_a_used_connection_is_served_by_the_same_session() -> None:
+    async def echo(socket: Socket, admitted: str) -> None:
+        while True:
+            socket.send_many([(await socket.receive()).encode()])
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await serve_asgi_websocket(scope, receive, send, limits=LIMITS, admit=welcome, run=echo)
+        else:
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body"})
+
+    async def serve(stream: trio.SocketStream) -> None:
+        outbox = Outbox(stream, limit_bytes=4096, write_seconds=1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outbox.run)
+            await HttpHost(app, LIMITS).serve(outbox)
+            await outbox.aclose()
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    with trio.fail_after(5):
+        async with listener, trio.open_nursery() as nursery:
+            stream = await trio.testing.open_stream_to_socket_listener(listener)
+            nursery.start_soon(serve, await listener.accept())
+            client = RawClient(stream)
+            await stream.send_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert b" 204" in await client.head()
+            await client.open()
+            await stream.send_all(client_frame(TEXT, b"late but welcome"))
+            assert await client.frame() == Frame(TEXT, b"late but welcome")
+            await stream.send_all(close_frame(1000))
+            assert (await client.frame()).opcode == CLOSE
+            await stream.aclose()
