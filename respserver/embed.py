@@ -1,0 +1,137 @@
+"""A server inside another program: ``open_server`` under Trio, ``start_server`` in a background thread for everyone
+else (asyncio, or no async library at all)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+import trio
+
+from respserver.auth import KeyRing
+from respserver.config import Config
+from respserver.engines.base import Engine
+from respserver.engines.sim import Script
+from respserver.metrics import Metrics
+from respserver.server import Address, Server
+from respserver.services import build_services
+from respserver.settings import key_lines
+from respserver.store.base import Store
+
+EMBEDDED = Config(port=0)
+
+
+class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that takes connections."""
+
+    address: Address
+    metrics: Metrics
+
+    @property
+    def base_url(self) -> str:
+        """What OpenAI's SDKs call ``base_url``."""
+        return self.address.base_url
+
+    @property
+    def ws_url(self) -> str:
+        """The WebSocket endpoint."""
+        return self.address.ws_url
+
+
+@contextlib.asynccontextmanager
+async def open_server(
+    config: Config = EMBEDDED,
+    *,
+    script: Script | None = None,
+    engine: Engine | None = None,
+    store: Store | None = None,
+) -> AsyncIterator[RunningServer]:
+    """A server for the length of an ``async with`` block, in the same Trio loop.
+
+    The default settings take a free port on loopback. ``script``, ``engine`` and ``store`` replace what the settings
+    name. Raises ``ConfigError`` for bad settings and ``OSError`` if the port is taken.
+    """
+    server = make_server(config, script=script, engine=engine, store=store)
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(_serve, server)
+        try:
+            yield RunningServer(address=address, metrics=server.services.metrics)
+        finally:
+            server.stop.set()
+
+
+@contextlib.contextmanager
+def start_server(
+    config: Config = EMBEDDED,
+    *,
+    script: Script | None = None,
+    engine: Engine | None = None,
+    store: Store | None = None,
+) -> Iterator[RunningServer]:
+    """A server for the length of a ``with`` block, in a thread of its own. Raises what ``open_server`` raises."""
+    thread = _ServerThread(config, script, engine, store)
+    running = thread.begin()
+    try:
+        yield running
+    finally:
+        thread.end()
+
+
+def make_server(
+    config: Config, *, script: Script | None = None, engine: Engine | None = None, store: Store | None = None
+) -> Server:
+    """A server that does not listen yet. Raises ``ConfigError``."""
+    services = build_services(config, script=script, engine=engine, store=store)
+    return Server(config, services, KeyRing.from_config(config, key_lines(config)))
+
+
+async def _serve(server: Server, task_status: trio.TaskStatus[Address]) -> None:
+    await server.serve(task_status.started)
+
+
+class _ServerThread:
+    def __init__(self, config: Config, script: Script | None, engine: Engine | None, store: Store | None) -> None:
+        self._thread = threading.Thread(target=self._run, name="respserver", daemon=True)
+        self._parts = (config, script, engine, store)
+        self._ready = threading.Event()
+        self._running: RunningServer | None = None
+        self._failure: BaseException | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._server: Server | None = None
+
+    def begin(self) -> RunningServer:
+        self._thread.start()
+        self._ready.wait()
+        if self._running is None:
+            self._thread.join()
+            raise self._failure or RuntimeError("the server thread ended before it was ready")
+        return self._running
+
+    def end(self) -> None:
+        if self._token is not None and self._server is not None:
+            with contextlib.suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._server.stop.set)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that opened the server
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        config, script, engine, store = self._parts
+        self._server = server = make_server(config, script=script, engine=engine, store=store)
+        self._token = trio.lowlevel.current_trio_token()
+        await server.serve(self._announce)
+
+    def _announce(self, address: Address) -> None:
+        assert self._server is not None  # made before it serves
+        self._running = RunningServer(address=address, metrics=self._server.services.metrics)
+        self._ready.set()

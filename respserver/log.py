@@ -1,0 +1,169 @@
+"""Log lines of the command: structlog and the standard library's logging, one shape, to one stream.
+
+Only ``cli.py`` calls ``configure``; whoever embeds the server keeps their own logging. Loggers are named
+``respserver.<room>``. What a line must never hold (keys, request text, the client's private metadata) is kept out by
+those who log; the ``hide`` processor stands behind them in case one forgets. A line is one line whatever a client
+sends: control characters are escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from respserver.config import LogFormat, LogLevel
+
+HIDDEN = "[hidden]"
+
+PRIVATE_NAMES = frozenset(
+    {
+        # Keys, in whatever header or field they come.
+        *("authorization", "proxy_authorization", "cookie", "set_cookie", "api_key", "api_keys", "x_api_key"),
+        *("openai_api_key", "key", "token", "secret", "password", "credentials", "encryption_key"),
+        # What people and models wrote.
+        *("input", "output", "instructions", "prompt", "content", "text", "delta", "arguments", "messages", "tools"),
+        *("body", "payload", "frame", "data", "query", "headers", "encrypted_content"),
+        # Codex puts repository addresses and commit hashes here.
+        *("client_metadata", "metadata", "x_codex_turn_metadata"),
+    }
+)
+"""Field names whose values are not shown; case does not matter, and a dash counts as an underscore."""
+
+_NAMED_SECRET = re.compile(
+    r"""(\b(?:proxy-)?authorization|\b(?:x-|openai[-_])?api[-_]?key|x-codex-turn-metadata)\b["']?\s*[:=].*""",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"\bbearer\s+[^\s\"',]+", re.IGNORECASE)
+_KEY_SHAPE = re.compile(r"\bsk-[A-Za-z0-9_\-]+")
+_BARE = re.compile(r"[A-Za-z0-9_./:@%+,*\-\[\]]+")
+_HEAD = ("time", "level", "logger", "event")
+_MAX_DEPTH = 6
+
+
+def configure(level: LogLevel, format: LogFormat, stream: TextIO | None = None) -> None:
+    """Send every log line of this process to a stream, in one shape.
+
+    ``level`` is the least level shown. Other libraries are never shown below ``info``: their debug lines can hold what
+    a client sent. ``format`` is ``text`` (time, level, logger, event, key=value) or ``json`` (one object a line; both
+    with UTC times). ``stream`` is standard error if None. A second call replaces the first.
+    """
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.format_exc_info,
+        hide,
+    ]
+    _route_standard_logging(shared, render_json if format == "json" else render_text, number, stream)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        cache_logger_on_first_use=False,
+    )
+
+
+def scrub(text: str) -> str:
+    """The text without what looks like a key: ``sk-…``, ``Bearer …``, and the rest of a line that names one."""
+    text = _NAMED_SECRET.sub(rf"\1: {HIDDEN}", text)
+    text = _BEARER.sub(f"Bearer {HIDDEN}", text)
+    return _KEY_SHAPE.sub(HIDDEN, text)
+
+
+def hide(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """structlog processor: private fields become ``[hidden]``, texts are scrubbed, only plain values are shown.
+
+    Names that begin with an underscore are structlog's own and pass.
+    """
+    return {name if name.startswith("_") else scrub(name): _shown_field(name, value) for name, value in event.items()}
+
+
+def render_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """structlog renderer: ``TIME LEVEL LOGGER EVENT key=value …``, and a traceback's lines, if any, behind a bar."""
+    exception = event.pop("exception", None)
+    head = [_word(event.pop(name, "-")) for name in _HEAD]
+    words = head + [f"{_word(name)}={_word(value)}" for name, value in event.items()]
+    lines = str(exception).splitlines() if exception else []
+    return "\n".join([" ".join(words), *(f"  | {_escape(line)}" for line in lines)])
+
+
+def render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """structlog renderer: one JSON object in ASCII, the same four fields first, a traceback under ``exception``."""
+    head = {name: event.pop(name) for name in _HEAD if name in event}
+    return json.dumps(head | dict(event))
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Ours among a logger's handlers, so that a second ``configure`` finds and replaces it."""
+
+
+def _route_standard_logging(shared: list[Processor], renderer: Processor, level: int, stream: TextIO | None) -> None:
+    remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler = _Handler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[remove_meta, renderer])
+    )
+    root = logging.getLogger()
+    root.handlers = [old for old in root.handlers if not isinstance(old, _Handler)] + [handler]
+    root.setLevel(max(level, logging.INFO))
+    logging.getLogger("respserver").setLevel(level)
+    for name in ("hypercorn.access", "hypercorn.error", "quart.app"):
+        # These libraries bring handlers of their own; with ours at the root each line would come twice.
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+
+
+def _shown_field(name: str, value: object) -> object:
+    if name.startswith("_"):
+        return value
+    return HIDDEN if _is_private(name) else _shown(value, _MAX_DEPTH)
+
+
+def _shown(value: object, depth: int) -> object:
+    """Plain values as they are, texts scrubbed. Anything else is only named: its ``repr`` could tell a request."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no word for it
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return scrub(str(value.value) if isinstance(value, Enum) else value)
+    if isinstance(value, BaseException):
+        return scrub(f"{type(value).__name__}: {value}")
+    if isinstance(value, (Mapping, list, tuple)) and depth:
+        return _shown_inside(value, depth - 1)
+    return f"<{type(value).__name__}>"
+
+
+def _shown_inside(value: Mapping[object, object] | list[object] | tuple[object, ...], depth: int) -> object:
+    if isinstance(value, Mapping):
+        fields = ((str(name), inner) for name, inner in value.items())
+        return {scrub(name): HIDDEN if _is_private(name) else _shown(inner, depth) for name, inner in fields}
+    if len(value) == 2 and isinstance(value[0], str) and _is_private(value[0]):
+        return [value[0], HIDDEN]  # a header as a pair
+    return [_shown(inner, depth) for inner in value]
+
+
+def _is_private(name: str) -> bool:
+    return name.lower().replace("-", "_") in PRIVATE_NAMES
+
+
+def _word(value: object) -> str:
+    """A value as one word of a text line: bare if it cannot be misread, else as JSON, which escapes all the rest."""
+    if isinstance(value, str):
+        return value if _BARE.fullmatch(value) else json.dumps(value)
+    return json.dumps(value, default=str)
+
+
+def _escape(line: str) -> str:
+    return "".join(character if character.isprintable() or character == "\t" else "?" for character in line)

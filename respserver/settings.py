@@ -1,0 +1,334 @@
+"""Where settings come from: command line, environment, TOML file, defaults, in this order of weight.
+
+``OPTIONS`` is derived from ``Config`` and ``Limits``; the command line, the environment, the file and the
+documentation are all made from it, so that a setting is written down once. The files that settings name are read or
+looked at here before a server starts. Every mistake is a ``ConfigError`` that names the place as the user wrote it and
+shows no secret. Modules that only some starts need are imported where they are used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
+
+import msgspec
+
+from respserver.config import Config, Group, Kind, Limits, Mode, RouteConfig, check
+from respserver.errors import ConfigError
+
+VARIABLE_PREFIX = "RESPSERVER_"
+CONFIG_VARIABLE = "RESPSERVER_CONFIG"
+"""Names the settings file, as ``--config`` does."""
+
+_SWITCH = {"on": True, "off": False, "true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting and its names: flag on the command line, key in the file, variable in the environment."""
+
+    name: str
+    table: str
+    """The TOML table it stands in; empty at the top."""
+    type: Any  # Any: whatever annotation msgspec.convert takes
+    default: object
+    help: str
+    group: Group
+    kind: Kind | None
+    bounds: tuple[msgspec.Meta, ...]
+
+    @property
+    def flag(self) -> str:
+        """``--message-bytes``."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def key(self) -> str:
+        """``limits.message_bytes``."""
+        return f"{self.table}.{self.name}" if self.table else self.name
+
+    @property
+    def variable(self) -> str:
+        """``RESPSERVER_MESSAGE_BYTES``."""
+        return VARIABLE_PREFIX + self.name.upper()
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is on or off."""
+        return self.type is bool
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it holds several values."""
+        return get_origin(self.type) is tuple
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words it may be, if it is one of a few."""
+        if self.type is Mode:
+            return tuple(Mode)
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def expectation(self) -> str:
+        """What a value must be, in words."""
+        if self.is_switch:
+            return "on or off"
+        if self.choices:
+            return " or ".join(self.choices)
+        if self.type in (int, float):
+            return ("a whole number" if self.type is int else "a number") + _range(self.bounds)
+        if self.is_repeated:
+            return "a list of texts"
+        return "a file name" if self.kind is Kind.FILE else "a text"
+
+    @property
+    def metavar(self) -> str:
+        """The placeholder of its value in help and documentation."""
+        if self.is_switch:
+            return "on|off"
+        if self.choices:
+            return "|".join(self.choices)
+        if self.kind is not None:
+            return "FILE" if self.kind is Kind.FILE else "KEY"
+        return {int: "N", float: "X"}.get(self.type, "TEXT")
+
+    @property
+    def default_text(self) -> str:
+        """Its default as the user would write it; empty if there is none."""
+        if self.default is None or self.default == ():
+            return ""
+        if self.is_switch:
+            return "on" if self.default else "off"
+        return f"{self.default:.12g}" if isinstance(self.default, float) else str(self.default)
+
+
+class Setting(NamedTuple):
+    """A value and where it was written, for the error if it turns out not to fit the others."""
+
+    value: object
+    source: str
+
+
+def _options(struct: type[msgspec.Struct], table: str, group: Group | None = None) -> list[Option]:
+    options = []
+    for field in msgspec.structs.fields(struct):
+        if get_origin(field.type) is not Annotated:
+            continue  # the table of limits itself
+        bare, *marks = get_args(field.type)
+        metas = tuple(mark for mark in marks if isinstance(mark, msgspec.Meta))
+        options.append(
+            Option(
+                name=field.name,
+                table=table,
+                type=bare,
+                default=field.default,
+                help=next(meta.description for meta in metas if meta.description),
+                group=group or next(mark for mark in marks if isinstance(mark, Group)),
+                kind=next((mark for mark in marks if isinstance(mark, Kind)), None),
+                bounds=metas,
+            )
+        )
+    return options
+
+
+_EVERY = _options(Config, "") + _options(Limits, "limits", Group.LIMITS)
+OPTIONS: tuple[Option, ...] = tuple(option for option in _EVERY if option.name != "routes")
+"""Every setting that has a flag and a variable; ``routes`` is a list of tables and stands in the file only."""
+_BY_KEY = {option.key: option for option in OPTIONS}
+
+
+def load(
+    arguments: Mapping[str, Sequence[str]] | None = None,
+    environment: Mapping[str, str] | None = None,
+    file: str | None = None,
+) -> Config:
+    """The configuration of a server.
+
+    ``arguments`` holds texts by option name, as written after the flags; ``environment`` is the process's;
+    ``file`` is a TOML file (default: the one that ``RESPSERVER_CONFIG`` names). A heavier source replaces a lighter
+    one's value as a whole, lists too. Raises ``ConfigError`` for the first thing that is wrong, files included.
+    """
+    environment = environment or {}
+    file = file or environment.get(CONFIG_VARIABLE) or None
+    settings = read_toml(file) if file else {}
+    settings |= from_environment(environment)
+    settings |= from_arguments(arguments or {})
+    limits = {key.removeprefix("limits."): value for key, (value, _) in settings.items() if key.startswith("limits.")}
+    top = {key: value for key, (value, _) in settings.items() if not key.startswith("limits.")}
+    config = msgspec.convert({**top, "limits": limits}, Config)
+    try:
+        check(config)
+        check_files(config)
+    except ConfigError as error:
+        raise ConfigError(_as_written(error.option, settings), error.problem) from error
+    return config
+
+
+def from_arguments(arguments: Mapping[str, Sequence[str]]) -> dict[str, Setting]:
+    """Settings by key, from the texts of the command line. Of a single-valued option the last one counts."""
+    options = {option.name: option for option in OPTIONS}
+    return {
+        options[name].key: _from_texts(options[name], texts, options[name].flag) for name, texts in arguments.items()
+    }
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
+    """Settings by key, from ``RESPSERVER_…`` variables; lists are split at commas, an empty variable is no setting."""
+    found = {}
+    for option in OPTIONS:
+        text = environment.get(option.variable, "").strip()
+        if text:
+            texts = [part.strip() for part in text.split(",")] if option.is_repeated else [text]
+            found[option.key] = _from_texts(option, texts, option.variable)
+    return found
+
+
+def read_toml(file: str) -> dict[str, Setting]:
+    """Settings by key, from a TOML file. Raises ``ConfigError`` naming the file and the key."""
+    import tomllib
+
+    try:
+        document = tomllib.loads(_read_text(file))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(file, f"not valid TOML: {error}") from error
+    limits = document.pop("limits", {})
+    if not isinstance(limits, dict):
+        raise ConfigError(f"{file}: limits", "expected a table, [limits]")
+    found = {}
+    if "routes" in document:
+        found["routes"] = _read_routes(document.pop("routes"), f"{file}: routes")
+    for key, value in [*document.items(), *((f"limits.{name}", value) for name, value in limits.items())]:
+        found[key] = _from_toml(key, value, file)
+    return found
+
+
+def check_files(config: Config) -> None:
+    """Read or look at every file that a configuration names, before anything is started with it.
+
+    Raises ``ConfigError``: for the keys file it names file and line, else the field.
+    """
+    if config.script is not None:
+        _readable("script", config.script)
+    if config.ready_file is not None:
+        folder = os.path.dirname(config.ready_file) or "."
+        if not os.path.isdir(folder):
+            raise ConfigError("ready_file", f"there is no folder '{folder}'")
+    if config.certfile is not None and config.keyfile is not None:
+        _check_certificate(config.certfile, config.keyfile)
+    if config.api_keys_file is not None:
+        from respserver.auth import KeyRing
+
+        KeyRing.from_config(config, key_lines(config))
+
+
+def key_lines(config: Config) -> list[str]:
+    """The lines of ``api_keys_file``, for ``KeyRing.from_config``; none if there is no such file in the settings."""
+    return _read_text(config.api_keys_file, "api_keys_file").splitlines() if config.api_keys_file is not None else []
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """A hint for a mistyped name: ``; did you mean X?``, or nothing."""
+    import difflib
+
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _from_texts(option: Option, texts: Sequence[str], source: str) -> Setting:
+    if option.is_repeated:
+        return Setting(_convert(option, list(texts), source), source)
+    text = texts[-1]
+    if option.is_switch:
+        return Setting(_convert(option, _SWITCH.get(text.lower(), text), source), source)
+    return Setting(_convert(option, text, source, strict=option.type not in (int, float)), source)
+
+
+def _from_toml(key: str, value: object, file: str) -> Setting:
+    source = f"{file}: {key}"
+    option = _BY_KEY.get(key)
+    if option is None:
+        raise ConfigError(source, f"unknown key{_where_it_stands(key)}")
+    value = _convert(option, value, source)
+    if option.kind is Kind.FILE and isinstance(value, str):
+        value = os.path.join(os.path.dirname(file), value)
+    return Setting(value, source)
+
+
+def _where_it_stands(key: str) -> str:
+    if f"limits.{key}" in _BY_KEY:
+        return "; it stands in the table [limits]"
+    if key.removeprefix("limits.") in _BY_KEY:
+        return "; it stands at the top of the file, before the first table"
+    return closest(key, [*_BY_KEY, "routes"])
+
+
+def _convert(option: Option, value: object, source: str, *, strict: bool = True) -> object:
+    if option.kind is Kind.FILE and isinstance(value, str) and (not value or "\0" in value):
+        _refuse(option, value, source)
+    try:
+        return msgspec.convert(value, Annotated[option.type, *option.bounds], strict=strict)
+    except msgspec.ValidationError as error:
+        _refuse(option, value, source, error)
+
+
+def _refuse(option: Option, value: object, source: str, cause: Exception | None = None) -> NoReturn:
+    got = "" if option.kind is Kind.SECRET else f", got {value!r}"
+    raise ConfigError(source, f"expected {option.expectation}{got}") from cause
+
+
+def _read_routes(value: object, source: str) -> Setting:
+    try:
+        return Setting(msgspec.convert(value, tuple[RouteConfig, ...]), source)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        raise ConfigError(source + path.rstrip("`"), problem[0].lower() + problem[1:]) from error
+
+
+def _read_text(file: str, option: str | None = None) -> str:
+    try:
+        with open(file, encoding="utf-8-sig") as text:
+            return text.read()
+    except OSError as error:
+        raise ConfigError(option or file, f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(option or file, f"cannot read {file}: it is not UTF-8 text") from error
+
+
+def _readable(option: str, file: str) -> None:
+    try:
+        with open(file, "rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(option, f"cannot read {file}: {error.strerror}") from error
+
+
+def _check_certificate(certfile: str, keyfile: str) -> None:
+    import ssl
+
+    _readable("certfile", certfile)
+    _readable("keyfile", keyfile)
+    try:
+        # The empty password keeps OpenSSL from asking for one on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password="")
+    except ssl.SSLError as error:
+        reason = error.reason or "not PEM files"
+        raise ConfigError("certfile", f"{certfile} and {keyfile} cannot be used together: {reason}") from error
+
+
+def _as_written(name: str, settings: Mapping[str, Setting]) -> str:
+    """A field's name, as the user wrote it; names that are no field's (a file and a line) stay."""
+    if name in settings:
+        return settings[name].source
+    return _BY_KEY[name].flag if name in _BY_KEY else name
+
+
+def _range(bounds: Iterable[msgspec.Meta]) -> str:
+    low = next((meta.ge for meta in bounds if meta.ge is not None), None)
+    above = next((meta.gt for meta in bounds if meta.gt is not None), None)
+    high = next((meta.le for meta in bounds if meta.le is not None), None)
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    if low is not None:
+        return f" of at least {low}"
+    return f" above {above}" if above is not None else ""
