@@ -1,0 +1,135 @@
+"""One WebSocket and one turn on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import trio
+import trio_websocket
+
+from respserver.client.wire import (
+    END_TYPES,
+    ConnectionLost,
+    Item,
+    Json,
+    ServerMessage,
+    api_error,
+    event_type,
+    read_frame,
+)
+from respserver.schema.codec import encode
+
+CLOSE_SECONDS = 5.0
+"""How long a server may take to answer a close before it is left without."""
+
+
+class Connection:
+    """One WebSocket, made by ``Client.connect``. Iterating gives every event until the socket closes.
+
+    There is one stream of events: read it from one task, by one of iteration, ``turn`` and ``Rollout`` at a time.
+    To run lanes side by side, ``send`` creates with a ``stream_id`` each and sort what iteration gives by theirs.
+    """
+
+    def __init__(self, ws: trio_websocket.WebSocketConnection) -> None:
+        self._ws = ws
+
+    @property
+    def close_code(self) -> int | None:
+        """The close code, or None while the socket is open."""
+        closed = self._ws.closed
+        return closed.code if closed else None
+
+    @property
+    def close_reason(self) -> str | None:
+        """The text that came with the close code."""
+        closed = self._ws.closed
+        return closed.reason if closed else None
+
+    async def send(self, event: Item) -> None:
+        """Send one client event. Raises ``ConnectionLost``."""
+        await self.send_text(encode(event).decode())
+
+    async def send_text(self, text: str) -> None:
+        """Send a text message as it is, also one that is no event. Raises ``ConnectionLost``."""
+        try:
+            await self._ws.send_message(text)
+        except trio_websocket.ConnectionClosed as error:
+            raise self._lost() from error
+
+    async def receive(self) -> ServerMessage:
+        """The next event.
+
+        Raises ``ConnectionLost`` once the socket is closed, an ``InvalidRequest`` for what is no JSON object.
+        """
+        try:
+            return read_frame(await self._ws.get_message())
+        except trio_websocket.ConnectionClosed as error:
+            raise self._lost() from error
+
+    def __aiter__(self) -> AsyncIterator[ServerMessage]:
+        return self
+
+    async def __anext__(self) -> ServerMessage:
+        try:
+            return await self.receive()
+        except ConnectionLost:
+            raise StopAsyncIteration from None
+
+    async def create(self, **fields: Any) -> None:  # Any: the server's to judge
+        """Send ``response.create`` and don't wait for anything."""
+        await self.send({"type": "response.create", **fields})
+
+    async def append(self, outputs: Sequence[Item], response_id: str | None = None) -> None:
+        """Send ``response.append`` with items, the outputs of pending calls first, and don't wait for anything."""
+        await self.send(_append(outputs, response_id))
+
+    def turn(self, **fields: Any) -> Turn:  # Any: as above
+        """Create a response and iterate over its events."""
+        return Turn(self, {"type": "response.create", **fields})
+
+    def resume(self, outputs: Sequence[Item], response_id: str | None = None) -> Turn:
+        """Append what is still missing of a pause (prototype mode) and iterate over the events until the next."""
+        return Turn(self, _append(outputs, response_id))
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Close with this code and wait a few seconds for the answer; leaving ``Client.connect`` closes with 1000."""
+        with trio.move_on_after(CLOSE_SECONDS):
+            await self._ws.aclose(code, reason)
+
+    def _lost(self) -> ConnectionLost:
+        return ConnectionLost(f"the WebSocket is closed: {self.close_code} {self.close_reason or ''}", self.close_code)
+
+
+class Turn:
+    """The events of one request, sent at the first step, up to and with the one after which the server waits.
+
+    An error frame raises ``ApiError``, a socket that closes in between ``ConnectionLost``. Not a generator: one that
+    is left early would need closing, and there is nothing to close.
+    """
+
+    def __init__(self, connection: Connection, request: Json) -> None:
+        self._connection = connection
+        self._request: Json | None = request
+        self._has_ended = False
+
+    def __aiter__(self) -> Turn:
+        return self
+
+    async def __anext__(self) -> ServerMessage:
+        if self._has_ended:
+            raise StopAsyncIteration
+        if self._request is not None:
+            request, self._request = self._request, None
+            await self._connection.send(request)
+        event = await self._connection.receive()
+        kind = event_type(event)
+        self._has_ended = kind == "error" or kind in END_TYPES
+        if kind == "error":
+            raise api_error(encode(event), 500)
+        return event
+
+
+def _append(outputs: Sequence[Item], response_id: str | None) -> Json:
+    event: Json = {"type": "response.append", "input": outputs}
+    return event if response_id is None else {**event, "response_id": response_id}
