@@ -1,0 +1,88 @@
+"""An engine that writes down what the model is given: the context, in words, at each sampling run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ids
+
+from respserver.engines.base import Batch, SamplingParams
+from respserver.engines.sim import Script, Sim
+from respserver.engines.sim.engine import SimSequence
+from respserver.schema.tools import parse_tools
+from respserver.services import bundled_template
+from respserver.tokens.special import Special
+
+TEMPLATE = bundled_template()
+_WORDS = {Special.SEP: ": ", Special.CALL: "call ", Special.CUSTOM: "custom ", Special.THINK: "think: "}
+
+
+class Spy(Sim):
+    """The sim, with eyes: ``contexts`` has one text per sampling run, ``given`` the ids of each extend."""
+
+    def __init__(self, script: Script | None = None, **options: float) -> None:
+        super().__init__(TEMPLATE, script=script, **options)
+        self.contexts: list[str] = []
+        self.given: list[list[int]] = []
+        self.closed = 0
+
+    async def open(self) -> SpySequence:
+        return SpySequence(self, await super().open())
+
+
+class SpySequence:
+    def __init__(self, spy: Spy, inner: SimSequence) -> None:
+        self._spy = spy
+        self._inner = inner
+        self._ids: list[int] = []
+        self._running = False
+        self._closed = False
+
+    async def extend(self, ids: Ids[int]) -> None:
+        self._spy.given.append(list(ids))
+        self._ids += ids
+        self._running = False
+        await self._inner.extend(ids)
+
+    async def next(self, params: SamplingParams) -> Batch:
+        if not self._running:
+            self._running = True
+            self._spy.contexts.append(in_words(self._ids))
+        batch = await self._inner.next(params)
+        self._ids += batch.ids
+        return batch
+
+    async def discard(self, count: int) -> None:
+        del self._ids[len(self._ids) - count :]
+        await self._inner.discard(count)
+
+    async def fork(self) -> SpySequence:
+        raise AssertionError("the server copies the buffer, not the run")
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._spy.closed += 1
+        await self._inner.aclose()
+
+
+def in_words(ids: list[int]) -> str:
+    """A context as lines: ``user: hi``, ``call name: {…}``, ``tool name: output``, ``tools: names``."""
+    lines: list[str] = []
+    for token in ids:
+        if token == Special.START:
+            lines.append("")
+        elif token in _WORDS:
+            line = lines[-1]
+            word = _WORDS[Special(token)]
+            if token in (Special.CALL, Special.CUSTOM):
+                lines[-1] = "tool " if line == "tool" else word
+            else:
+                lines[-1] = line + word
+        elif token not in (Special.END, Special.REFUSAL, Special.STOP):
+            lines[-1] += TEMPLATE.tokenizer.decode([token])
+    return "\n".join(_short_tools(line) for line in lines)
+
+
+def _short_tools(line: str) -> str:
+    if not line.startswith("tools: "):
+        return line
+    return "tools: " + ", ".join(parse_tools(line.removeprefix("tools: ").encode()).by_name)
