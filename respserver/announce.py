@@ -11,16 +11,15 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import structlog
-
 from respserver import __version__
 from respserver.config import Config, Mode
 from respserver.errors import ConfigError
+from respserver.logger import get_logger
 
 if TYPE_CHECKING:
     from respserver.server import Address
 
-log = structlog.stdlib.get_logger("respserver.cli")
+log = get_logger("respserver.cli")
 
 CODEX_MODEL = "gpt-5.5"
 """A model name that today's Codex knows; it decides the shape of its requests, ours takes any name."""

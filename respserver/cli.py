@@ -102,11 +102,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run(config: Config, serve: Serve | None = None) -> int:
     """Serve until a signal ends it, and return the exit code. Raises ``ConfigError``."""
-    import structlog
     import trio
 
     from respserver import log
     from respserver.announce import Announcement
+    from respserver.logger import get_logger
     from respserver.signals import serve_until_signal
 
     if serve is None:
@@ -123,7 +123,7 @@ def run(config: Config, serve: Serve | None = None) -> int:
         if isinstance(error, OSError) and not announcement.made:
             _complain(_cannot_start(config, error))
         else:
-            structlog.stdlib.get_logger("respserver.cli").exception("the server broke")
+            get_logger("respserver.cli").exception("the server broke")
         return EXIT_FAILED
     finally:
         announcement.withdraw()

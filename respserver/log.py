@@ -1,4 +1,4 @@
-"""Log lines of the command: structlog and the standard library's logging, one shape, to one stream.
+"""Log lines of the command: what ``logger.py`` and other libraries log, in one shape, to one stream.
 
 Only ``cli.py`` calls ``configure``; whoever embeds the server keeps their own logging. Loggers are named
 ``respserver.<room>``. What a line must never hold (keys, request text, the client's private metadata) is kept out by
@@ -56,21 +56,16 @@ def configure(level: LogLevel, format: LogFormat, stream: TextIO | None = None) 
     with UTC times). ``stream`` is standard error if None. A second call replaces the first.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
+    chain: list[Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        drop_formatted,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         structlog.processors.format_exc_info,
         hide,
     ]
-    _route_standard_logging(shared, render_json if format == "json" else render_text, number, stream)
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        cache_logger_on_first_use=False,
-    )
+    _route_standard_logging(chain, render_json if format == "json" else render_text, number, stream)
 
 
 def scrub(text: str) -> str:
@@ -78,6 +73,13 @@ def scrub(text: str) -> str:
     text = _NAMED_SECRET.sub(rf"\1: {HIDDEN}", text)
     text = _BEARER.sub(f"Bearer {HIDDEN}", text)
     return _KEY_SHAPE.sub(HIDDEN, text)
+
+
+def drop_formatted(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """structlog processor: leave out what another handler's formatter has put on the same record."""
+    event.pop("message", None)
+    event.pop("asctime", None)
+    return event
 
 
 def hide(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -107,11 +109,11 @@ class _Handler(logging.StreamHandler[TextIO]):
     """Ours among a logger's handlers, so that a second ``configure`` finds and replaces it."""
 
 
-def _route_standard_logging(shared: list[Processor], renderer: Processor, level: int, stream: TextIO | None) -> None:
+def _route_standard_logging(chain: list[Processor], renderer: Processor, level: int, stream: TextIO | None) -> None:
     remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler = _Handler(stream)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[remove_meta, renderer])
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=chain, processors=[remove_meta, renderer])
     )
     root = logging.getLogger()
     root.handlers = [old for old in root.handlers if not isinstance(old, _Handler)] + [handler]

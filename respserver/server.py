@@ -14,12 +14,12 @@ from functools import partial
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
-import structlog
 import trio
 
 from respserver.auth import KeyRing
-from respserver.config import Config
+from respserver.config import Config, check
 from respserver.errors import ApiError, OriginNotAllowed, RouteNotFound, ShuttingDown, WebSocketDisabled
+from respserver.logger import get_logger
 from respserver.message_socket import Socket
 from respserver.services import build_services
 from respserver.session import Session
@@ -33,7 +33,7 @@ from respserver.transport.outbox import Outbox
 from respserver.transport.websocket import serve_websocket
 from respserver.turn.services import Services
 
-log = structlog.stdlib.get_logger("respserver.server")
+log = get_logger("respserver.server")
 
 LAST_SECOND = 1.0
 """What a shutdown may take beyond the grace time."""
@@ -70,9 +70,13 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Server:
-    """One listening server around shared services. ``serve`` runs it until ``stop`` is set."""
+    """One listening server around shared services. ``serve`` runs it until ``stop`` is set.
+
+    Raises ``ConfigError`` for settings that do not fit together.
+    """
 
     def __init__(self, config: Config, services: Services, keys: KeyRing) -> None:
+        check(config)
         self.services = services
         self.stop = trio.Event()
         self._config = config

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import math
 
-import structlog
 import trio
 
 from respserver.errors import ApiError, ConnectionLimitReached, ShuttingDown, ToolTimeout
+from respserver.logger import get_logger
 from respserver.message_socket import Socket, SocketClosed
 from respserver.protocol.chain import Pause
 from respserver.protocol.commands import AwaitOutputs, Create, Ignore, Reject, ResumeTurn
@@ -27,7 +27,7 @@ from respserver.turn.routing import KeptRoute
 from respserver.turn.run import run_turn
 from respserver.turn.services import Services
 
-log = structlog.stdlib.get_logger("respserver.session")
+log = get_logger("respserver.session")
 
 GOING_AWAY = 1001
 

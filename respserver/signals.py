@@ -10,15 +10,15 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
 import trio
 
 from respserver.config import Config
+from respserver.logger import get_logger
 
 if TYPE_CHECKING:
     from respserver.server import Address
 
-log = structlog.stdlib.get_logger("respserver.cli")
+log = get_logger("respserver.cli")
 
 
 class Serve(Protocol):

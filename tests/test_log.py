@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
 from respserver.config import LogFormat, LogLevel, Mode
 from respserver.log import PRIVATE_NAMES, configure, scrub
+from respserver.logger import get_logger
 from tests.support.command import FOREIGN, logging_as_before
 
-log = structlog.stdlib.get_logger("respserver.test")
+log = get_logger("respserver.test")
 
 
 class Request(msgspec.Struct):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 
-import structlog
 from quart import Response, g, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
@@ -23,6 +22,7 @@ from respserver.errors import (
     ServerError,
     UnsupportedParameter,
 )
+from respserver.logger import get_logger
 from respserver.schema.codec import encode
 from respserver.transport import resources
 from respserver.transport.bodies import inflate
@@ -31,7 +31,7 @@ from respserver.transport.http import HttpTurns, SsePort, chunks
 from respserver.turn.run import TurnResult
 from respserver.turn.services import Services
 
-log = structlog.stdlib.get_logger("respserver.http")
+log = get_logger("respserver.http")
 
 RESPONSES_PATHS = ("/v1/responses", "/responses", "/v1/codex/responses", "/openai/v1/responses")
 """Real clients derive these from their base URL (design.md section 8, "paths")."""
@@ -83,7 +83,7 @@ def _add_frame(app: QuartTrio, services: Services, keys: KeyRing) -> None:
 def _add_responses(app: QuartTrio, path: str, services: Services, turns: HttpTurns) -> None:
     async def create() -> Response:
         coding = request.headers.get("Content-Encoding", "")
-        sent = await request.get_data(cache=False, as_text=False)
+        sent = await request.get_data(cache=False, as_text=False, parse_form_data=False)
         body = inflate(sent, coding, services.config.limits.message_bytes)
         outcome = await turns.run(body, tenant=g.tenant, request_id=g.request_id)
         return _stream(outcome) if isinstance(outcome, SsePort) else _whole(outcome)

@@ -7,12 +7,12 @@ billing with the next request in the same way).
 from __future__ import annotations
 
 import msgspec
-import structlog
 import trio
 
+from respserver.logger import get_logger
 from respserver.schema.response import Usage
 
-log = structlog.stdlib.get_logger("respserver.turn")
+log = get_logger("respserver.turn")
 
 
 class TurnRecord(msgspec.Struct, kw_only=True):

@@ -11,10 +11,10 @@ loop, and what it would have kept hangs on the lane's latest response.
 from __future__ import annotations
 
 import msgspec
-import structlog
 import trio
 
 from respserver.errors import ApiError, ServerError
+from respserver.logger import get_logger
 from respserver.protocol.chain import Latest, Pause
 from respserver.protocol.commands import StartTurn
 from respserver.schema.items import InputItem
@@ -25,7 +25,7 @@ from respserver.turn.progress import Progress, refusal_record
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
 
-log = structlog.stdlib.get_logger("respserver.turn")
+log = get_logger("respserver.turn")
 
 
 class TurnResult(msgspec.Struct, kw_only=True):
