@@ -88,7 +88,7 @@ FORMS: dict[str, tuple[InputItem | OutputItem, Pieces]] = {
     ),
     "reasoning that nobody can read": (
         ReasoningItem(raw=b"", summary=[], content=[], encrypted_content="x"),
-        [START, "assistant", END],
+        [],
     ),
     "added tools": (AdditionalToolsItem(raw=b"", tools=Raw(b"[1]")), [START, "tools", SEP, "[1]", END]),
     "unknown item": (OpaqueItem(raw=b'{"type":"new"}', kind="new"), [START, "item", SEP, '{"type":"new"}', END]),
@@ -187,6 +187,8 @@ def test_an_items_marks_are_the_templates_own_whatever_its_texts_say(item: Input
     pieces = TEMPLATE.item(item)
     marks = [token for token in TEMPLATE.tokenise(pieces) if is_special(token)]
     assert marks == [piece for piece in pieces if not isinstance(piece, str)]
+    if not pieces:  # reasoning whose text was never told
+        return
     assert (marks[0], marks[-1]) == (START, END)
     assert not {START, END, Special.STOP} & set(marks[1:-1])
 

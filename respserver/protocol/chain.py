@@ -23,7 +23,7 @@ from respserver.schema.items import (
     Reasoning,
     ReasoningItem,
 )
-from respserver.schema.tools import ToolDef
+from respserver.schema.tools import ToolDef, qualified_name
 from respserver.state import OpenCall, StoredItem
 from respserver.tokens.buffer import TokenBuffer
 
@@ -105,11 +105,6 @@ def pair(known: Context, items: list[InputItem], param: str = "input") -> list[I
     for call in opened.values():
         raise NoToolOutput(call.call_id, call.kind)
     return _in_call_order(kept, order)
-
-
-def qualified_name(namespace: str | None, name: str) -> str:
-    """The name as the model sees it."""
-    return f"{namespace}.{name}" if namespace else name
 
 
 def _check_id(item: InputItem, known: set[str], ids: set[str], param: str) -> None:

@@ -11,7 +11,6 @@ from typing import Literal
 import msgspec
 
 from respserver.errors import ApiError
-from respserver.protocol.chain import qualified_name
 from respserver.protocol.open_item import NewId, OpenItem, Padding, open_item
 from respserver.schema.events import (
     Event,
@@ -30,7 +29,7 @@ from respserver.schema.items import (
     OutputItem,
 )
 from respserver.schema.response import IncompleteDetails, Response, ResponseError, Usage
-from respserver.schema.tools import ToolDef
+from respserver.schema.tools import ToolDef, qualified_name
 from respserver.state import OpenCall
 from respserver.tokens.parse import Delta, ItemBegan, ItemEnded
 
@@ -134,7 +133,7 @@ class Emitter:
         if isinstance(item, FunctionCall | CustomToolCall):
             self.call_ids.append(item.call_id)
             if complete:
-                name = qualified_name(item.namespace or None, item.name)
+                name = qualified_name(item.namespace, item.name)
                 self.open_calls[item.call_id] = OpenCall(item.call_id, _kind(item), name)
         return events
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import msgspec
@@ -50,7 +51,7 @@ PAD_TO = 16
 """Delta and obfuscation together fill a multiple of so many characters (protocol.md section 3.1)."""
 
 
-class OpenItem:
+class OpenItem(ABC):
     """What every kind has: ``added``, the events of its deltas, ``ended``."""
 
     item: OutputItem
@@ -88,9 +89,9 @@ class OpenItem:
             event.obfuscation = self._padding(-len(text) % PAD_TO or PAD_TO)
         return [event]
 
+    @abstractmethod
     def delta_event(self, text: str) -> DeltaEvent | None:
         """The event of a text delta; None if this text is not shown."""
-        raise NotImplementedError
 
     def part_began(self, refusal: bool) -> list[Event]:  # noqa: ARG002 - for the kinds that have parts
         """A content part begins."""

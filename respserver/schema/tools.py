@@ -10,13 +10,18 @@ import hashlib
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 
 from respserver.errors import MissingParameter
 from respserver.schema.codec import decode, encode, split_array, split_object
 
 DEFAULT_NAMESPACE = "functions"
 """Calls of tools in this namespace carry no ``namespace`` field: it is where plain tools live (Codex' lite shape)."""
+
+
+def qualified_name(namespace: str | UnsetType | None, name: str) -> str:
+    """A tool's name as the model sees and samples it: ``namespace.name``, or the bare name of a plain tool."""
+    return f"{namespace}.{name}" if namespace and namespace != DEFAULT_NAMESPACE else name
 
 
 class ToolDef(msgspec.Struct, kw_only=True, frozen=True):
@@ -32,7 +37,7 @@ class ToolDef(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def qualified_name(self) -> str:
         """The name that the model sees and samples: ``namespace.name``, or the bare name."""
-        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+        return qualified_name(self.namespace, self.name)
 
 
 class ToolSet(msgspec.Struct, kw_only=True, frozen=True):
@@ -61,7 +66,7 @@ class _RawTool(msgspec.Struct, kw_only=True):
     type: str
     name: str | None = None
     description: str | None = None
-    parameters: dict[str, Any] | None = None  # Any: a JSON schema
+    parameters: dict[str, Any] | bool | None = None  # Any: a JSON schema
     strict: bool | None = None
     format: Any = None  # Any: a grammar
     tools: list[Raw] | None = None

@@ -19,7 +19,7 @@ reads the same form back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, assert_never
 
 from respserver.schema.items import (
@@ -39,7 +39,7 @@ from respserver.schema.items import (
     ReasoningItem,
     RefusalPart,
 )
-from respserver.schema.tools import NO_TOOLS
+from respserver.schema.tools import NO_TOOLS, qualified_name
 from respserver.tokens.special import Special
 from respserver.tokens.tokenizer import Tokenizer
 
@@ -89,11 +89,11 @@ class Template:
             case OutputMessage(role=role, content=content):
                 return message_pieces(role, [_output_part(part) for part in content])
             case FunctionCallItem(kind=kind, namespace=namespace, name=name, arguments=text):
-                return call_pieces(kind, _qualified(namespace, name), text)
+                return call_pieces(kind, qualified_name(namespace, name), text)
             case FunctionCall(namespace=namespace, name=name, arguments=text):
-                return call_pieces("function_call", _qualified(namespace or None, name), text)
+                return call_pieces("function_call", qualified_name(namespace, name), text)
             case CustomToolCall(namespace=namespace, name=name, input=text):
-                return call_pieces("custom_tool_call", _qualified(namespace or None, name), text)
+                return call_pieces("custom_tool_call", qualified_name(namespace, name), text)
             case CallOutputItem(kind=output_kind, name=name, parts=parts):
                 return _output_pieces(output_kind, name, [_input_part(part)[1] for part in parts])
             case ReasoningItem(summary=summary, content=thoughts):
@@ -131,8 +131,10 @@ def message_pieces(role: str, parts: Iterable[tuple[PartKind, str]]) -> Pieces:
     return [*pieces, Special.END]
 
 
-def reasoning_pieces(texts: Iterable[str]) -> Pieces:
-    """Reasoning in parts. Without any it looks like an empty message: nothing of it is known."""
+def reasoning_pieces(texts: Sequence[str]) -> Pieces:
+    """Reasoning in parts. Without any there is nothing to show the model: an item whose text was never told."""
+    if not texts:
+        return []
     pieces: Pieces = [Special.START, "assistant"]
     for text in texts:
         pieces += (Special.THINK, text)
@@ -164,10 +166,6 @@ def _input_part(part: InputPart) -> tuple[PartKind, str]:
 
 def _output_part(part: OutputText | RefusalPart) -> tuple[PartKind, str]:
     return ("refusal", part.refusal) if isinstance(part, RefusalPart) else ("text", part.text)
-
-
-def _qualified(namespace: str | None, name: str) -> str:
-    return f"{namespace}.{name}" if namespace else name
 
 
 def _text(raw: bytes) -> str:

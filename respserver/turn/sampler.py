@@ -56,6 +56,7 @@ class Sampler:
             self._ended = True
         if self._ended:
             self._close_context()
+            deltas += self._parser.finish()
         return deltas
 
     def _next_params(self) -> SamplingParams:
