@@ -1,0 +1,235 @@
+"""Sessions on a fake socket: what a turn costs whatever lies behind it, and how a connection ends."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+import trio
+
+from respserver.config import Config, Limits, Mode
+from respserver.engines.sim import Script, call, delay
+from respserver.services import build_services
+from respserver.session import Session
+from respserver.turn.services import Services
+from tests.support.fake_socket import FakeSocket
+from tests.support.live import Frame, calls_of, output, text_of, tool
+from tests.support.spy import Spy
+
+TOOLS = [tool("first"), tool("second")]
+
+
+class Talk:
+    """A running session and its client's end."""
+
+    def __init__(self, nursery: trio.Nursery, services: Services) -> None:
+        self.socket = FakeSocket()
+        self.services = services
+        self.stop = trio.Event()
+        self.over = trio.Event()
+        nursery.start_soon(services.post.run)
+        nursery.start_soon(self._run)
+
+    async def _run(self) -> None:
+        await Session(self.socket, self.services, tenant="default", stop=self.stop).run()
+        self.over.set()
+
+    def create(self, **fields: Any) -> None:
+        self.socket.say({"type": "response.create", "model": "sim", **fields})
+
+    async def turn(self, **fields: Any) -> Frame:
+        self.create(**fields)
+        return (await self.socket.hear_step())[-1]
+
+
+def services(script: Script | None = None, *, mode: Mode = Mode.SHIPPED, **limits: Any) -> Services:
+    config = Config(mode=mode, limits=Limits(**limits))
+    return build_services(config, engine=Spy(script))
+
+
+class Calls:
+    """Counts the calls of our own Python functions while it is entered: work, in a unit that does not depend on
+    the machine."""
+
+    def __init__(self) -> None:
+        self.counted: Counter[str] = Counter()
+
+    def __enter__(self) -> Counter[str]:
+        sys.setprofile(self._note)
+        return self.counted
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _note(self, frame: Any, event: str, _: object) -> None:
+        if event == "call" and "/respserver/" in frame.f_code.co_filename and "sim" not in frame.f_code.co_filename:
+            self.counted[f"{frame.f_code.co_filename}:{frame.f_code.co_name}"] += 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", [False, True])
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_a_continuation_does_the_same_work_whatever_history_lies_behind_it(mode: Mode, store: bool) -> None:
+    """Nothing decodes, renders, tokenises or copies old items: every function of ours is called as often with 600
+    items behind the turn as with 6."""
+    parts = build_services(Config(mode=mode), script=Script.of("noted", on_end="repeat"))
+    metrics = parts.metrics
+    async with trio.open_nursery() as nursery:
+        talk = Talk(nursery, parts)
+        parent: str | None = None
+        seen = {}
+        for size in (3, 300):
+            lines = [{"role": "user", "content": f"line {n}"} for n in range(size)]
+            long = await talk.turn(store=store, previous_response_id=parent, input=lines, tools=TOOLS)
+            parent = (await talk.turn(store=store, previous_response_id=long["response"]["id"], input="a", tools=TOOLS))[
+                "response"
+            ]["id"]
+            before = (metrics.items_rendered, metrics.bytes_tokenised, metrics.tokens_extended, metrics.heads_rendered)
+            with Calls() as calls:
+                last = await talk.turn(store=store, previous_response_id=parent, input="next", tools=TOOLS)
+            after = (metrics.items_rendered, metrics.bytes_tokenised, metrics.tokens_extended, metrics.heads_rendered)
+            seen[size] = (dict(calls), tuple(b - a for a, b in zip(before, after, strict=True)))
+            parent = last["response"]["id"]
+        assert last["response"]["usage"]["input_tokens"] > 1000
+        assert seen[3][1] == seen[300][1] == (1, len("usernext"), seen[3][1][2], 0)
+        assert seen[3][0] == seen[300][0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_buffer_of_a_chain_is_one_object_that_grows_and_the_tools_are_read_once() -> None:
+    parts = services(Script.of("noted", on_end="repeat"))
+    async with trio.open_nursery() as nursery:
+        socket = FakeSocket()
+        session = Session(socket, parts, tenant="default", stop=trio.Event())
+        nursery.start_soon(session.run)
+        lane = session._connection.lane
+        socket.say({"type": "response.create", "model": "sim", "input": "one", "tools": TOOLS})
+        first = (await socket.hear_step())[-1]["response"]
+        assert lane.latest is not None
+        buffer, sequence, tools = lane.latest.context.buffer, lane.latest.context.sequence, lane.tools
+        length = len(buffer)
+        socket.say(
+            {
+                "type": "response.create",
+                "model": "sim",
+                "input": "two",
+                "tools": TOOLS,
+                "previous_response_id": first["id"],
+            }
+        )
+        await socket.hear_step()
+        assert lane.latest.context.buffer is buffer
+        assert lane.latest.context.sequence is sequence
+        assert lane.tools is tools
+        assert len(buffer) > length
+        nursery.cancel_scope.cancel()
+
+
+async def test_other_tools_make_a_new_head_and_keep_the_body() -> None:
+    parts = services(Script.of("noted", on_end="repeat"))
+    async with trio.open_nursery() as nursery:
+        talk = Talk(nursery, parts)
+        first = (await talk.turn(input="one", tools=TOOLS))["response"]
+        tokenised = parts.metrics.bytes_tokenised
+        other = (await talk.turn(input="two", tools=TOOLS[:1], previous_response_id=first["id"]))["response"]
+        assert other["usage"]["input_tokens_details"]["cached_tokens"] == 0
+        assert parts.metrics.heads_rendered == 2
+        assert parts.metrics.items_rendered == 2
+        assert parts.metrics.bytes_tokenised - tokenised < 400  # the new head and the new line, not the old line
+        spy = parts.router.routes[0].engine
+        assert isinstance(spy, Spy)
+        assert spy.contexts[-1] == "tools: first\nuser: one\nassistant: noted\nuser: two"
+        assert spy.closed == 1  # the run on the old head
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_route_is_resolved_once_a_connection_and_again_when_the_model_changes() -> None:
+    parts = services()
+    async with trio.open_nursery() as nursery:
+        talk = Talk(nursery, parts)
+        for model in ("sim", "sim", "other", "sim"):
+            await talk.turn(input="hi", model=model)
+        assert parts.metrics.routes_resolved == 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_shutdown_closes_an_idle_socket_with_1001(autojump_clock: Any) -> None:
+    async with trio.open_nursery() as nursery:
+        talk = Talk(nursery, services())
+        await talk.turn(input="hi")
+        began = trio.current_time()
+        talk.stop.set()
+        await talk.over.wait()
+        assert talk.socket.code == 1001
+        assert trio.current_time() == began
+        nursery.cancel_scope.cancel()
+
+
+async def test_shutdown_gives_running_turns_their_grace_and_refuses_what_waits(autojump_clock: Any) -> None:
+    script = Script.of([delay(5), "in time"], on_end="repeat")
+    async with trio.open_nursery() as nursery:
+        talk = Talk(nursery, services(script, grace_seconds=10.0))
+        talk.create(input="hi")
+        talk.create(input="waits")
+        assert (await talk.socket.hear())["type"] == "response.created"
+        talk.stop.set()
+        await trio.testing.wait_all_tasks_blocked()
+        talk.create(input="too late")
+        frames = await talk.socket.hear_step() + await talk.socket.hear_step() + await talk.socket.hear_step()
+        errors = [frame for frame in frames if frame["type"] == "error"]
+        assert [(error["status"], error["error"]["code"]) for error in errors] == [(503, "server_shutting_down")] * 2
+        (done,) = [frame for frame in frames if frame["type"] == "response.completed"]
+        assert text_of(done["response"]) == "in time"
+        await talk.over.wait()
+        assert (talk.socket.code, trio.current_time()) == (1001, pytest.approx(5, abs=0.1))
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_a_turn_that_outlives_the_grace_ends_with_a_terminal(autojump_clock: Any, mode: Mode) -> None:
+    script = Script.of(call("first"), "x") if mode is Mode.PROTOTYPE else Script.of([delay(500), "never"])
+    async with trio.open_nursery() as nursery:
+        talk = Talk(nursery, services(script, mode=mode, grace_seconds=10.0))
+        talk.create(input="hi", tools=TOOLS)
+        if mode is Mode.PROTOTYPE:
+            assert (await talk.socket.hear_step())[-1]["type"] == "response.done"
+        talk.stop.set()
+        failed = (await talk.socket.hear_step())[-1]
+        assert failed["type"] == "response.failed"
+        assert failed["response"]["error"]["code"] == "server_shutting_down"
+        await talk.over.wait()
+        assert (talk.socket.code, trio.current_time()) == (1001, pytest.approx(10, abs=0.1))
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_age_limit_is_one_error_frame_and_a_close(autojump_clock: Any) -> None:
+    async with trio.open_nursery() as nursery:
+        talk = Talk(nursery, services(connection_seconds=3600.0))
+        await talk.turn(input="hi")
+        error = await talk.socket.hear()
+        assert trio.current_time() == pytest.approx(3600, abs=0.1)
+        assert (error["status"], error["error"]["code"]) == (400, "websocket_connection_limit_reached")
+        assert "(60 minutes)" in error["error"]["message"]
+        assert "stream_id" not in error
+        await talk.over.wait()
+        assert talk.socket.code == 1001
+        nursery.cancel_scope.cancel()
+
+
+async def test_when_the_client_leaves_everything_it_held_is_freed() -> None:
+    parts = services(Script.of(call("first"), "thanks"), mode=Mode.PROTOTYPE)
+    spy = parts.router.routes[0].engine
+    assert isinstance(spy, Spy)
+    async with trio.open_nursery() as nursery:
+        talk = Talk(nursery, parts)
+        done = await talk.turn(input="go", tools=TOOLS)
+        talk.socket.say({"type": "response.append", "input": [output(calls_of(done["response"])[0])]})
+        await talk.socket.hear_step()
+        await talk.turn(input="go", tools=TOOLS)
+        assert spy.sequences_open == 2
+        talk.socket.leave()
+        await talk.over.wait()
+        assert spy.sequences_open == 0
+        nursery.cancel_scope.cancel()
