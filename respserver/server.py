@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import gc
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import trio
 
 from respserver.auth import KeyRing
 from respserver.config import Config, check
-from respserver.errors import ApiError, OriginNotAllowed, RouteNotFound, ShuttingDown, WebSocketDisabled
+from respserver.errors import ShuttingDown
 from respserver.logger import get_logger
 from respserver.message_socket import Socket
 from respserver.services import build_services
 from respserver.session import Session
 from respserver.settings import key_lines
-from respserver.transport.app import RESPONSES_PATHS, make_app
+from respserver.transport.admission import Admission, Admitted
+from respserver.transport.app import make_app
+from respserver.transport.asgi_socket import Message, Receive, Send, serve_asgi_websocket
 from respserver.transport.head import Head
 from respserver.transport.hosting import HttpHost
 from respserver.transport.http import HttpTurns
+from respserver.transport.lifespan import AsgiApp
 from respserver.transport.listener import serve_connections
 from respserver.transport.outbox import Outbox
 from respserver.transport.websocket import serve_websocket
@@ -62,13 +64,6 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"{host}:{self.port}"
 
 
-class Admitted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the upgrade request told."""
-
-    tenant: str
-    default_model: str | None
-
-
 class Server:
     """One listening server around shared services. ``serve`` runs it until ``stop`` is set.
 
@@ -81,68 +76,65 @@ class Server:
         self.stop = trio.Event()
         self._config = config
         self._keys = keys
+        self._admission = Admission(config, keys, lambda: self.stop.is_set())
 
     async def serve(self, on_ready: Callable[[Address], None]) -> None:
         """Listen until ``stop`` is set, then shut down in order. Raises ``OSError`` if the port cannot be had."""
-        listeners = await trio.open_tcp_listeners(self._config.port, host=self._config.host)
+        listeners = await _open_listeners(self._config)
         address = _address_of(listeners[0], self._config)
         try:
             async with trio.open_nursery() as background:
                 background.start_soon(self.services.post.run)
                 turns = HttpTurns(self.services, background)
-                host = HttpHost(make_app(self.services, turns, self._keys), self._config.limits)
+                app = make_app(self.services, turns, self._keys)
+                host = HttpHost(self._with_late_upgrades(app), self._config.limits)
                 async with host.started():
-                    await self._serve(listeners, host, turns, lambda: on_ready(address))
+                    await self._serve_until_stop(listeners, host, lambda: on_ready(address), turns)
                 self.services.post.close()
         finally:
             await self._close()
 
-    async def _serve(
-        self, listeners: Sequence[trio.SocketListener], host: HttpHost, turns: HttpTurns, ready: Callable[[], None]
+    async def _serve_until_stop(
+        self, listeners: list[trio.SocketListener], host: HttpHost, ready: Callable[[], None], turns: HttpTurns
     ) -> None:
         grace = self._config.limits.grace_seconds
-        async with trio.open_nursery() as accepting, trio.open_nursery() as connections:
-            await accepting.start(
-                partial(
-                    serve_connections,
-                    listeners,
-                    http=host.serve,
-                    websocket=self._serve_websocket,
-                    limits=self._config.limits,
-                    connections=connections,
-                    tls_context=_tls_context(self._config),
+        async with trio.open_nursery() as connections:
+            async with trio.open_nursery() as accepting:
+                await accepting.start(
+                    partial(
+                        serve_connections,
+                        listeners,
+                        http=host.serve,
+                        websocket=self._serve_websocket,
+                        limits=self._config.limits,
+                        connections=connections,
+                        tls_context=_tls_context(self._config),
+                    )
                 )
-            )
-            ready()
-            await self.stop.wait()
+                ready()
+                await self.stop.wait()
+                accepting.cancel_scope.cancel()
             log.info("shutting_down", grace_seconds=grace)
-            accepting.cancel_scope.cancel()
             connections.cancel_scope.deadline = trio.current_time() + grace + LAST_SECOND
-            connections.start_soon(self._end_http, host, turns, grace)
+            await host.stop()
+            await turns.shut_down(ShuttingDown(), grace)
         log.info("stopped")
 
-    async def _end_http(self, host: HttpHost, turns: HttpTurns, grace: float) -> None:
-        await host.stop()
-        await turns.shut_down(ShuttingDown(), grace)
-
     async def _serve_websocket(self, outbox: Outbox, head: Head) -> None:
-        await serve_websocket(outbox, head, limits=self._config.limits, admit=self._admit, run=self._run_session)
+        limits, admit = self._config.limits, self._admission.admit
+        await serve_websocket(outbox, head, limits=limits, admit=admit, run=self._run_session)
 
-    def _admit(self, target: str, headers: list[tuple[str, str]]) -> Admitted | ApiError:
-        """Decide on an upgrade before it is answered (protocol.md section 1.2)."""
-        url = urlsplit(target)
-        try:
-            if url.path.rstrip("/") not in RESPONSES_PATHS:
-                raise RouteNotFound("GET", url.path)
-            if not self._config.websocket:
-                raise WebSocketDisabled
-            if self.stop.is_set():
-                raise ShuttingDown
-            _check_origin(headers, self._config.allow_origin)
-            tenant = self._keys.authenticate(_header(headers, "authorization"))
-        except ApiError as error:
-            return error
-        return Admitted(tenant=tenant, default_model=parse_qs(url.query).get("model", [None])[0])
+    def _with_late_upgrades(self, app: AsgiApp) -> AsgiApp:
+        """The app, with upgrades that come behind earlier requests served by the same session."""
+        limits, admit = self._config.limits, self._admission.admit_late
+
+        async def serve(scope: Message, receive: Receive, send: Send) -> None:
+            if scope["type"] == "websocket":
+                await serve_asgi_websocket(scope, receive, send, limits=limits, admit=admit, run=self._run_session)
+            else:
+                await app(scope, receive, send)
+
+        return serve
 
     async def _run_session(self, socket: Socket, admitted: Admitted) -> None:
         session = Session(
@@ -176,6 +168,14 @@ async def serve(
     await server.serve(on_ready)
 
 
+async def _open_listeners(config: Config) -> list[trio.SocketListener]:
+    """Every address of the host; one alone if the port is free to choose, since each would get its own."""
+    listeners = list(await trio.open_tcp_listeners(config.port, host=config.host))
+    while config.port == 0 and len(listeners) > 1:
+        await listeners.pop().aclose()
+    return listeners
+
+
 def _address_of(listener: trio.SocketListener, config: Config) -> Address:
     port: int = listener.socket.getsockname()[1]
     return Address(host=config.host, port=port, tls=config.certfile is not None)
@@ -187,16 +187,3 @@ def _tls_context(config: Config) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(config.certfile, config.keyfile)
     return context
-
-
-def _check_origin(headers: list[tuple[str, str]], allowed: tuple[str, ...]) -> None:
-    """Browsers send ``Origin``, other clients do not: a foreign page must not use a local server (F25)."""
-    origin = _header(headers, "origin")
-    if origin is None or origin in allowed:
-        return
-    if urlsplit(origin).netloc != _header(headers, "host"):
-        raise OriginNotAllowed(f"Origin '{origin}' is not allowed.")
-
-
-def _header(headers: list[tuple[str, str]], name: str) -> str | None:
-    return next((value for key, value in headers if key == name), None)

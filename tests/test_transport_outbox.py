@@ -57,7 +57,7 @@ async def test_a_write_reaches_the_peer_without_a_writer_task_or_a_wait() -> Non
 
 
 async def test_what_the_socket_does_not_take_follows_whole_and_in_order() -> None:
-    pieces = numbered(600)
+    pieces = numbered(300)
     async with tcp_pair() as (client, server), running(server) as outbox:
         for piece in pieces:
             outbox.write(piece)
@@ -65,6 +65,16 @@ async def test_what_the_socket_does_not_take_follows_whole_and_in_order() -> Non
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outbox.aclose)
             assert await read_all(client) == b"".join(pieces)
+
+
+async def test_a_write_that_the_socket_takes_in_part_arrives_once_and_whole() -> None:
+    data = b"".join(numbered(400))
+    async with tcp_pair() as (client, server), running(server) as outbox:
+        outbox.write(data)
+        assert 0 < outbox.pending_bytes < len(data)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outbox.aclose)
+            assert await read_all(client) == data
 
 
 async def test_a_write_while_the_writer_is_busy_does_not_overtake() -> None:
@@ -192,6 +202,17 @@ async def test_abort_frees_the_reader_too() -> None:
         outbox.abort()
 
 
+async def test_abort_ends_a_writer_task_that_waits_for_the_peer(autojump_clock: trio.testing.MockClock) -> None:
+    ours, _theirs = trio.testing.lockstep_stream_pair()
+    outbox = Outbox(ours, limit_bytes=LIMIT, write_seconds=WRITE_SECONDS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run)
+        outbox.write(bytes(10))
+        await trio.testing.wait_all_tasks_blocked()
+        outbox.abort()
+    assert trio.current_time() < WRITE_SECONDS
+
+
 async def test_a_write_to_a_peer_that_reset_fails_as_broken() -> None:
     async with tcp_pair() as (client, server), running(server) as outbox:
         client.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -304,6 +325,14 @@ async def test_an_idle_peer_delays_aclose_only_for_the_quiet_time(autojump_clock
         assert trio.current_time() - began == pytest.approx(QUIET_SECONDS)
         with pytest.raises(trio.ClosedResourceError):
             await outbox.receive_some()
+
+
+async def test_aclose_tells_the_peer_of_the_end_before_it_lingers(autojump_clock: trio.testing.MockClock) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with running(ours) as outbox, trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.aclose)
+        assert await read_all(theirs) == b""
+        assert trio.current_time() == 0
 
 
 async def test_send_eof_writes_what_is_pending_first() -> None:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-import structlog
 import trio
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio.tcp_server import TCPServer
@@ -20,10 +19,11 @@ from hypercorn.typing import ConnectionState
 from hypercorn.utils import wrap_app
 
 from respserver.config import Limits
+from respserver.logger import get_logger
 from respserver.transport.lifespan import AsgiApp, lifespan
 from respserver.transport.outbox import Data, Outbox
 
-log = structlog.stdlib.get_logger("respserver.transport")
+log = get_logger("respserver.transport")
 
 KEEP_ALIVE_SECONDS = 75.0
 """Longer than the pools of common clients keep a connection, so that they close first and never lose a request."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypeVar
 
-import structlog
-
 from respserver.errors import ApiError
+from respserver.logger import get_logger
 from respserver.message_socket import Socket, SocketClosed
 
-log = structlog.stdlib.get_logger("respserver.transport")
+log = get_logger("respserver.transport")
 
 T = TypeVar("T")
 

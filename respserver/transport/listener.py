@@ -10,14 +10,14 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-import structlog
 import trio
 
 from respserver.config import Limits
+from respserver.logger import get_logger
 from respserver.transport.head import Head, HeadReader, HeadTooLarge, answer
 from respserver.transport.outbox import RECEIVE_BYTES, Outbox
 
-log = structlog.stdlib.get_logger("respserver.transport")
+log = get_logger("respserver.transport")
 
 HttpHandler: TypeAlias = Callable[[Outbox], Awaitable[None]]
 """Serves a connection whose first request is not an upgrade; the outbox begins with that request."""

@@ -12,12 +12,12 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import structlog
 import trio
 import trio_websocket
 
 from respserver.config import Limits
 from respserver.errors import ApiError
+from respserver.logger import get_logger
 from respserver.message_socket import SocketClosed
 from respserver.transport.head import BadHandshake, Head, answer
 from respserver.transport.lifetime import (
@@ -34,7 +34,7 @@ from respserver.transport.lifetime import (
 )
 from respserver.transport.outbox import Data, Outbox
 
-log = structlog.stdlib.get_logger("respserver.transport")
+log = get_logger("respserver.transport")
 
 T = TypeVar("T")
 
@@ -243,10 +243,8 @@ class WebSocket:
         if self._stream.closing or self._connection.closed is not None:
             return
         self._closed = SocketClosed(code, reason)
-        with trio.move_on_after(CLOSE_SECONDS) as scope:
+        with trio.move_on_after(CLOSE_SECONDS):  # in the end the library closes the stream, which is at once then
             await self._connection.aclose(code, reason or None)
-        if scope.cancelled_caught:
-            self._outbox.abort()
 
     async def keep_alive(self) -> None:
         """Ping the peer at intervals and give it up if it neither answers nor sends anything else for too long.

@@ -71,7 +71,12 @@ async def open_wire(url: str, headers: dict[str, str] | None = None) -> AsyncIte
     async with trio_websocket.open_websocket_url(
         url, extra_headers=pairs, max_message_size=1 << 30, receive_buffer_size=1 << 18
     ) as socket:
-        yield Wire(socket)
+        try:
+            yield Wire(socket)
+        finally:
+            with trio.CancelScope(shield=True):
+                await socket.aclose()
+                await socket._stream.aclose()  # the library leaves it open when the server has closed first
 
 
 def http(server: Any, **options: Any) -> httpx.AsyncClient:

@@ -1,0 +1,67 @@
+"""Who may open a WebSocket: decided on the upgrade request alone, before it is answered (protocol.md section 1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from respserver.auth import KeyRing
+from respserver.config import Config
+from respserver.errors import ApiError, OriginNotAllowed, RouteNotFound, ShuttingDown, WebSocketDisabled
+from respserver.transport.app import RESPONSES_PATHS
+from respserver.transport.lifetime import Headers
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the upgrade request told."""
+
+    tenant: str
+    default_model: str | None
+    """``?model=`` of the URL, for frames without one."""
+
+
+class Admission:
+    """The rules of one server. ``is_stopping`` tells whether it takes no more connections."""
+
+    def __init__(self, config: Config, keys: KeyRing, is_stopping: Callable[[], bool]) -> None:
+        self._config = config
+        self._keys = keys
+        self._is_stopping = is_stopping
+
+    def admit(self, target: str, headers: Headers) -> Admitted | ApiError:
+        """Admit an upgrade, or give the error that refuses it."""
+        try:
+            return self._admit(target, headers)
+        except ApiError as error:
+            return error
+
+    def admit_late(self, target: str, headers: Headers) -> Admitted | ApiError:
+        """The same for an upgrade on a connection that has already carried requests."""
+        return self.admit(target, headers) if self._config.late_upgrade else WebSocketDisabled()
+
+    def _admit(self, target: str, headers: Headers) -> Admitted:
+        url = urlsplit(target)
+        if url.path.rstrip("/") not in RESPONSES_PATHS:
+            raise RouteNotFound("GET", url.path)
+        if not self._config.websocket:
+            raise WebSocketDisabled
+        if self._is_stopping():
+            raise ShuttingDown
+        _check_origin(headers, self._config.allow_origin)
+        tenant = self._keys.authenticate(_header(headers, "authorization"))
+        return Admitted(tenant=tenant, default_model=parse_qs(url.query).get("model", [None])[0])
+
+
+def _check_origin(headers: Headers, allowed: tuple[str, ...]) -> None:
+    """Browsers send ``Origin``, other clients do not: a foreign page must not use a local server (F25)."""
+    origin = _header(headers, "origin")
+    if origin is None or origin in allowed:
+        return
+    if urlsplit(origin).netloc != _header(headers, "host"):
+        raise OriginNotAllowed(f"Origin '{origin}' is not allowed.")
+
+
+def _header(headers: Headers, name: str) -> str | None:
+    return next((value for key, value in headers if key == name), None)
