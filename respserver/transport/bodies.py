@@ -48,13 +48,18 @@ def _zlib(body: bytes, window: int, limit: int) -> bytes:
 
 
 def _zstd(body: bytes, limit: int) -> bytes:
-    reader = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW).stream_reader(body)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
     try:
-        result: bytes = reader.read(limit + 1)
+        size = len(decompressor.stream_reader(body).read(limit + 1))
+        if size > limit:
+            raise PayloadTooLarge(limit)
+        # The reader is bounded but takes a cut frame for a whole one; this one tells, and its size is known by now.
+        stream = decompressor.decompressobj()
+        result: bytes = stream.decompress(body)
     except zstandard.ZstdError as error:
         raise _damaged() from error
-    if len(result) > limit:
-        raise PayloadTooLarge(limit)
+    if not stream.eof:
+        raise _damaged()
     return result
 
 
