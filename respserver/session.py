@@ -23,6 +23,7 @@ from respserver.schema.events import Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.turn.interrupt import Interrupt
 from respserver.turn.plan import close_run
+from respserver.turn.progress import invalid_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import run_turn
 from respserver.turn.services import Services
@@ -176,6 +177,8 @@ class Session:
             return
         start = lane.begin(create)
         if isinstance(start, Reject):
+            self._services.metrics.refused += 1
+            self._services.post.submit(invalid_record(create.previous_response_id, self._port, start.error))
             self._socket.send_many([lane.error_frame(start.error)])
             return
         assert not isinstance(start, ResumeTurn | AwaitOutputs)  # only appends lead there

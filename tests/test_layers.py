@@ -12,12 +12,12 @@ PACKAGE = ROOT / "respserver"
 MAX_LINES = 400
 
 FLOORS: list[set[str]] = [
-    {"errors"},
+    {"errors", "message_socket"},
     {"config", "schema", "metrics", "logger"},
     {"state", "tokens"},
     {"protocol", "engines", "store"},
     {"turn"},
-    {"message_socket", "auth", "log", "services"},
+    {"auth", "log", "services"},
     {"session", "settings"},
     {"transport"},
     {"server"},

@@ -235,3 +235,29 @@ async def test_when_the_client_leaves_everything_it_held_is_freed() -> None:
         await talk.over.wait()
         assert spy.sequences_open == 0
         nursery.cancel_scope.cancel()
+
+
+async def test_every_turn_has_one_log_line_however_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    parts = services(Script.of("fine", [delay(0.001), "x" * 4000], [delay(60), "never"]))
+    with caplog.at_level("INFO", "respserver.turn"):
+        async with trio.open_nursery() as nursery:
+            talk = Talk(nursery, parts)
+            done = (await talk.turn(input="secret words", store=False))["response"]
+            await talk.turn(input=42)
+            await talk.turn(input="x", previous_response_id="resp_nobody")
+            talk.create(input="y", previous_response_id=done["id"], metadata={"a": "b"})
+            await talk.socket.hear()
+            talk.socket.leave()
+            await talk.over.wait()
+            parts.post.close()
+    lines = [entry for entry in caplog.records if entry.message == "turn"]
+    assert [(line.status, getattr(line, "error_code", None)) for line in lines] == [
+        ("completed", None),
+        ("refused", "invalid_type"),
+        ("refused", "previous_response_not_found"),
+        ("cancelled", None),
+    ]
+    assert lines[0].transport == "websocket"
+    assert lines[0].output_tokens > 0
+    assert {"bind_ms", "render_ms", "first_token_ms", "sample_ms", "end_ms"} <= set(vars(lines[0]))
+    assert "secret words" not in caplog.text + str([vars(entry) for entry in caplog.records])

@@ -13,20 +13,23 @@ import trio
 
 from respserver.config import Mode
 from respserver.errors import ApiError, ServerError
+from respserver.logger import get_logger
 from respserver.protocol import sse
 from respserver.protocol.chain import Pause
 from respserver.protocol.commands import Create, Reject, StartTurn
-from respserver.protocol.connection import Connection, Delivery
+from respserver.protocol.connection import Connection
 from respserver.protocol.lane import Lane, error_detail
-from respserver.protocol.validate import Fields
 from respserver.schema.codec import decode, split_object
 from respserver.schema.events import ErrorEvent, Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.turn.interrupt import Interrupt
 from respserver.turn.plan import close_run
+from respserver.turn.progress import invalid_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import TurnResult, run_turn
 from respserver.turn.services import Services
+
+log = get_logger("respserver.http")
 
 
 class JsonPort:
@@ -141,11 +144,17 @@ class HttpTurns:
         """
         if self._closing is not None:
             raise self._closing
-        start, lane = self._admit(body)
+        connection = Connection(Mode.SHIPPED, "http", strict=self._services.config.strict)
+        port = JsonPort(connection.lane, self._services, tenant=tenant, request_id=request_id)
+        try:
+            start = _start(connection, body)
+        except ApiError as error:
+            self._services.metrics.refused += 1
+            self._services.post.submit(invalid_record(None, port, error))
+            raise
         if not start.request.params.stream:
-            port = JsonPort(lane, self._services, tenant=tenant, request_id=request_id)
             return await self._play(start, port, Interrupt())
-        stream = SsePort(lane, self._services, tenant=tenant, request_id=request_id)
+        stream = SsePort(connection.lane, self._services, tenant=tenant, request_id=request_id)
         self._nursery.start_soon(self._stream, start, stream)
         try:
             await stream.begun.wait()
@@ -169,14 +178,6 @@ class HttpTurns:
             self._idle = trio.Event()
             await self._idle.wait()
 
-    def _admit(self, body: bytes) -> tuple[StartTurn, Lane]:
-        connection = Connection(Mode.SHIPPED, "http", strict=self._services.config.strict)
-        delivery = connection.receive_create(_fields_of(body), 0.0)
-        if isinstance(delivery, Reject):
-            raise delivery.error
-        start = _begin(delivery)
-        return start, delivery.lane
-
     async def _play(self, start: StartTurn, port: JsonPort, interrupt: Interrupt) -> TurnResult:
         self._running.add(interrupt)
         try:
@@ -188,11 +189,17 @@ class HttpTurns:
                 await close_run(port.lane.latest.context, self._services.config.limits.end_seconds)
 
     async def _stream(self, start: StartTurn, port: SsePort) -> None:
-        with port.scope:
-            result = await self._play(start, port, Interrupt())
-            if result.response is None:
-                port.refused = result.error
-        port.end()
+        """Run a stream's turn. It runs in the server's own nursery: nothing may come out of here (F37)."""
+        try:
+            with port.scope:
+                result = await self._play(start, port, Interrupt())
+                if result.response is None:
+                    port.refused = result.error
+        except Exception:
+            log.exception("stream_fault", request_id=port.connection_id)
+            port.refused = ServerError()
+        finally:
+            port.end()
 
 
 async def chunks(port: SsePort) -> AsyncIterator[bytes]:
@@ -204,11 +211,11 @@ async def chunks(port: SsePort) -> AsyncIterator[bytes]:
         port.scope.cancel()
 
 
-def _fields_of(body: bytes) -> Fields:
-    return decode(split_object, body)
-
-
-def _begin(delivery: Delivery) -> StartTurn:
+def _start(connection: Connection, body: bytes) -> StartTurn:
+    """Read the one create of a request. Raises ``ApiError``."""
+    delivery = connection.receive_create(decode(split_object, body), 0.0)
+    if isinstance(delivery, Reject):
+        raise delivery.error
     assert isinstance(delivery.event, Create)  # receive_create delivers nothing else
     start = delivery.lane.begin(delivery.event)
     if isinstance(start, Reject):

@@ -26,6 +26,9 @@ from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
 
+LEFT = "cancelled"
+"""Status, for the log, of a turn whose client went away before its end."""
+
 
 class Progress:
     """One admitted turn. ``cut`` is set once a token limit has ended it."""
@@ -165,7 +168,7 @@ class Progress:
             transport=self._port.transport,
             tenant=self._port.tenant,
             model=response.model,
-            status=response.status,
+            status=LEFT if response.status == "in_progress" else response.status,
             error_code=error.code if error else None,
             usage=self.usage,
             pauses=self._pauses,
@@ -239,18 +242,25 @@ class Progress:
                 context.call_ids.add(item.call_id)
 
 
-def refusal_record(request: CreateRequest, port: Port, error: ApiError) -> TurnRecord:
+def refusal_record(request: CreateRequest, port: Port, error: ApiError | None) -> TurnRecord:
     """A turn that was refused before ``response.created``, for post-inference."""
+    record = invalid_record(request.params.previous_response_id, port, error)
+    record.model = request.params.model or ""
+    record.items_in = len(request.items)
+    return record
+
+
+def invalid_record(previous_response_id: str | None, port: Port, error: ApiError | None) -> TurnRecord:
+    """A create that was refused before it was understood, for post-inference."""
     return TurnRecord(
         response_id="",
-        previous_response_id=request.params.previous_response_id,
+        previous_response_id=previous_response_id,
         connection_id=port.connection_id,
         transport=port.transport,
         tenant=port.tenant,
-        model=request.params.model or "",
+        model="",
         status="refused",
-        error_code=error.code,
-        items_in=len(request.items),
+        error_code=error.code if error else None,
     )
 
 

@@ -15,12 +15,14 @@ import trio
 
 from respserver.errors import ApiError, ServerError
 from respserver.logger import get_logger
+from respserver.message_socket import SocketClosed
 from respserver.protocol.chain import Latest, Pause
 from respserver.protocol.commands import StartTurn
 from respserver.schema.items import InputItem
 from respserver.schema.response import Response
 from respserver.turn.interrupt import Interrupt
 from respserver.turn.plan import Plan, make_plan
+from respserver.turn.postinference import TurnRecord
 from respserver.turn.progress import Progress, refusal_record
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
@@ -37,20 +39,21 @@ class TurnResult(msgspec.Struct, kw_only=True):
 
 
 async def run_turn(start: StartTurn, port: Port, services: Services, interrupt: Interrupt) -> TurnResult:
-    """Run one turn to its end. Only ``trio.Cancelled`` (the client is gone) comes out of here.
+    """Run one turn to its end. Only ``trio.Cancelled`` and ``SocketClosed`` (the client is gone) come out of here.
 
     A refused turn has sent nothing and the caller reports its error; every other one has sent exactly one terminal.
+    However it ends, its engine run is freed or handed to the lane, and post-inference hears of it once.
     """
     turn = _Turn(start, port, services)
-    error: ApiError | None = None
     try:
         with interrupt.scope:
-            error = await turn.attempt()
+            await turn.attempt()
         if interrupt.scope.cancelled_caught:
-            error = interrupt.error
-        return await turn.end(error)
+            turn.error = interrupt.error
+        return await turn.end()
     finally:
         await turn.release()
+        services.post.submit(turn.record())
 
 
 class _Turn:
@@ -60,19 +63,22 @@ class _Turn:
         self.services = services
         self.plan: Plan | None = None
         self.progress: Progress | None = None
+        self.error: ApiError | None = None
+        """What stopped the turn, if anything."""
 
-    async def attempt(self) -> ApiError | None:
-        """Admit and play; the error that stopped it, if any."""
+    async def attempt(self) -> None:
+        """Admit and play."""
         try:
             self.plan = plan = await make_plan(self.start, self.port, self.services)
             self.progress = progress = Progress(self.start.request, plan, self.port, self.services)
             await self._play(plan, progress)
         except ApiError as error:
-            return error
+            self.error = error
+        except SocketClosed:
+            raise
         except Exception:
             log.exception("turn_fault", connection_id=self.port.connection_id)
-            return ServerError()
-        return None
+            self.error = ServerError()
 
     async def _play(self, plan: Plan, progress: Progress) -> None:
         request = self.start.request
@@ -108,47 +114,48 @@ class _Turn:
         progress.resumed()
         return items
 
-    async def end(self, error: ApiError | None) -> TurnResult:
+    async def end(self) -> TurnResult:
         """Save, change the cache, write the terminal; or report the refusal."""
         if self.progress is None or self.plan is None:
-            return self._refused(error or ServerError())
+            self.services.metrics.refused += 1
+            return TurnResult(error=self.error or ServerError())
         with trio.CancelScope(shield=True) as scope:
             scope.deadline = trio.current_time() + self.services.config.limits.end_seconds
-            error = error or await self._save(self.progress)
+            if self.error is None:
+                await self._save(self.progress)
         if scope.cancelled_caught:
-            error = ServerError("The response could not be saved in time.")
-        self._write_end(self.progress, self.plan, error)
-        self.services.post.submit(self.progress.record(error))
-        return TurnResult(response=self.progress.emitter.response, error=error)
+            self.error = ServerError("The response could not be saved in time.")
+        self._write_end(self.progress, self.plan)
+        return TurnResult(response=self.progress.emitter.response, error=self.error)
 
-    async def _save(self, progress: Progress) -> ApiError | None:
+    async def _save(self, progress: Progress) -> None:
         progress.finish()
         if not self.start.request.stored:
-            return None
+            return
         try:
             await self.services.store.save(progress.state())
         except Exception:
             log.exception("save_failed", response_id=progress.emitter.response.id)
-            return ServerError("The response could not be saved.")
-        return None
+            self.error = ServerError("The response could not be saved.")
 
-    def _write_end(self, progress: Progress, plan: Plan, error: ApiError | None) -> None:
+    def _write_end(self, progress: Progress, plan: Plan) -> None:
         """Chain changes come before the terminal event, so that a client that reacts at once finds them made."""
         lane = self.port.lane
-        if error is not None:
+        if self.error is not None:
             self.services.metrics.failed += 1
             lane.evict()
-            self.port.send_failure(progress.emitter.fail(error), error)
+            self.port.send_failure(progress.emitter.fail(self.error), self.error)
         else:
             lane.publish(Latest(response_id=progress.emitter.response.id, context=plan.hand_over()))
             self.port.send(progress.closing)
-
-    def _refused(self, error: ApiError) -> TurnResult:
-        self.services.metrics.refused += 1
-        self.services.post.submit(refusal_record(self.start.request, self.port, error))
-        return TurnResult(error=error)
 
     async def release(self) -> None:
         """Free the engine's run unless the lane has it now."""
         if self.plan is not None:
             await self.plan.release()
+
+    def record(self) -> TurnRecord:
+        """The turn for post-inference."""
+        if self.progress is not None:
+            return self.progress.record(self.error)
+        return refusal_record(self.start.request, self.port, self.error)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio_websocket import ConnectionClosed
 
 from respserver.config import Config
 from respserver.engines.sim import Script
+from respserver.protocol import lane as lane_module
 from respserver.state import ResponseState
 from respserver.store.memory import MemoryStore
 from tests.support.live import PATIENCE, Wire, http, post, text_of
@@ -137,3 +139,41 @@ async def test_f37_resets_in_mid_turn_leave_the_others_alone(serve: Any, connect
     assert [frame["sequence_number"] for frame in frames] == list(range(len(frames)))
     await (await connect(server)).create(input="still accepting")
     assert "Traceback" not in capfd.readouterr().err
+
+
+async def failure_or_close_code(wire: Wire) -> str | int:
+    try:
+        while (frame := await wire.frame())["type"] != "response.failed":
+            pass
+    except ConnectionClosed as closed:
+        return int(closed.reason.code)
+    return str(frame["type"])
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse", "json"])
+@pytest.mark.parametrize("at", ["created", "delta", "completed"])
+async def test_f37_an_encoder_that_raises_hurts_only_its_connection(
+    serve: Any, connect: Any, transport: str, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await serve(Script.of("some words", on_end="repeat"))
+    other: Wire = await connect(server)
+    wire: Wire = await connect(server)
+    broken = {"created": "response.created", "delta": "response.output_text.delta", "completed": "response.completed"}
+    whole = lane_module.encode
+
+    def encode(value: Any) -> bytes:
+        if getattr(value, "__struct_config__", None) and value.__struct_config__.tag == broken[at]:
+            raise RuntimeError("no words for this")
+        return whole(value)
+
+    monkeypatch.setattr(lane_module, "encode", encode)
+    if transport == "websocket":
+        await wire.create(input="go")
+        assert await failure_or_close_code(wire) in ("response.failed", 1011)
+    else:
+        answer = await post(server, input="go", stream=transport == "sse")
+        assert answer.status_code in (200, 500)
+        assert "no words" not in answer.text
+    monkeypatch.undo()
+    assert text_of(await other.completed(input="still here")) == "some words"
+    assert text_of((await post(server, input="me too")).json()) == "some words"
