@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import ssl
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+import trustme
 
 from respserver.auth import KeyRing
+from respserver.client import Client
 from respserver.config import Config, Limits
 from respserver.embed import RunningServer
 from respserver.engines.sim import Script, delay
 from respserver.errors import ConfigError
+from respserver.schema.events import ResponseCompleted
 from respserver.server import Address, Server
 from respserver.services import build_services
 from tests.support.live import PATIENCE, Wire, http, open_wire, parse_sse, post, text_of
@@ -221,3 +225,19 @@ async def test_shutdown_lets_running_turns_end_refuses_new_connections_and_retur
     assert results["json"].status_code == 200
     assert results["busy"][0][-1]["type"] == "response.completed"
     assert results["busy"][1].code == results["idle"][1].code == 1001
+
+
+async def test_tls_serves_both_transports(serve: Any, tmp_path: Any) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    server = await serve(certfile=str(tmp_path / "server.pem"), keyfile=str(tmp_path / "server.pem"))
+    assert server.base_url.startswith("https://127.0.0.1:")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    async with http(server, verify=context) as client:
+        answer = await client.post("/responses", json={"model": "sim", "input": "hi", "stream": True})
+        assert text_of(parse_sse(answer.text)[-1]["response"]) == "You said: hi"
+    async with Client(server.base_url, ssl_context=context).connect() as wire:
+        events = [event async for event in wire.turn(model="sim", input="hi")]
+    assert isinstance(events[-1], ResponseCompleted)

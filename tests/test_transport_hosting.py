@@ -262,3 +262,16 @@ async def test_tls_requests_are_served_as_https() -> None:
         await ask(client)
         assert await client.take(len(b"https /x 127.0.0.1")) == b"https /x 127.0.0.1"
         await stream.aclose()
+
+
+@pytest.mark.parametrize("request_line", ["GET /healthz HTTP/1.0", "GET /healthz HTTP/1.1\r\nConnection: close"])
+async def test_a_last_answer_is_followed_by_the_end_of_the_connection(serve: Any, request_line: str) -> None:
+    """With the real app, whose framework cancels the request's task while hypercorn closes in it."""
+    server = await serve()
+    async with await trio.open_tcp_stream("127.0.0.1", server.address.port) as stream:
+        await stream.send_all(f"{request_line}\r\nHost: x\r\n\r\n".encode())
+        received = b""
+        with trio.fail_after(5):
+            async for chunk in stream:
+                received += chunk
+    assert received.endswith(b'{"status":"ok","mode":"shipped"}')

@@ -65,8 +65,10 @@ class HttpHost:
             if self._stopped:
                 await context.terminated.set()
             async with trio.open_nursery() as nursery:
+                view = TlsView(outbox) if outbox.is_tls else View(outbox)
                 nursery.start_soon(_end_with, outbox, context)
-                await self._serve(outbox, context)
+                nursery.start_soon(_close_with, view, outbox)
+                await self._serve(view, context)
                 nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             log.debug("connection_dropped", reason="the peer is gone")
@@ -75,9 +77,8 @@ class HttpHost:
         finally:
             self._open.discard(context)
 
-    async def _serve(self, outbox: Outbox, context: WorkerContext) -> None:
-        # Any: annotated as a TLS stream, used as whatever has these few methods.
-        stream: Any = TlsView(outbox) if outbox.is_tls else outbox
+    async def _serve(self, view: View, context: WorkerContext) -> None:
+        stream: Any = view  # Any: annotated as a TLS stream, used as whatever has these few methods
         await TCPServer(self._wrapped, self._config, context, ConnectionState(self._state.copy()), stream).run()
 
 
@@ -87,21 +88,25 @@ async def _end_with(outbox: Outbox, context: WorkerContext) -> None:
     await context.terminated.set()
 
 
-class TlsView:
-    """The outbox with what hypercorn asks of a TLS stream; the handshake is already done."""
+async def _close_with(view: View, outbox: Outbox) -> None:
+    """Close the connection when hypercorn means to. It does so in the request's own task, which quart-trio cancels as
+    soon as the answer is written: the client of a last answer would wait for an end that does not come."""
+    await view.ending.wait()
+    await outbox.aclose()
+
+
+class View:
+    """The outbox as hypercorn sees it. ``ending`` is set when hypercorn begins to close the connection."""
 
     def __init__(self, outbox: Outbox) -> None:
+        self.ending = trio.Event()
         self._outbox = outbox
-        self.transport_stream = outbox
-        """Hypercorn takes the addresses from its ``socket``."""
 
-    async def do_handshake(self) -> None:
-        """Nothing is left to do."""
-        await trio.lowlevel.checkpoint()
-
-    def selected_alpn_protocol(self) -> str:
-        """Always HTTP/1.1, the only one offered."""
-        return "http/1.1"
+    def __getattr__(self, name: str) -> trio.socket.SocketType:
+        # Hypercorn tells TLS from plain connections by what a stream lacks, so that ``TlsView`` must not have it.
+        if name == "socket" and not self._outbox.is_tls:
+            return self._outbox.socket
+        raise AttributeError(name)
 
     async def send_all(self, data: Data) -> None:
         """Write, and wait for a slow reader."""
@@ -112,12 +117,31 @@ class TlsView:
         return await self._outbox.receive_some(max_bytes)
 
     async def send_eof(self) -> None:
-        """Write what is pending; TLS has no half-close."""
+        """Write what is pending and end our side: the first step of hypercorn's close."""
+        self.ending.set()
         await self._outbox.send_eof()
 
     async def aclose(self) -> None:
         """Close in order."""
+        self.ending.set()
         await self._outbox.aclose()
+
+
+class TlsView(View):
+    """The same, with what hypercorn asks of a TLS stream; the handshake is already done."""
+
+    @property
+    def transport_stream(self) -> Outbox:
+        """Hypercorn takes the addresses from its ``socket``."""
+        return self._outbox
+
+    async def do_handshake(self) -> None:
+        """Nothing is left to do."""
+        await trio.lowlevel.checkpoint()
+
+    def selected_alpn_protocol(self) -> str:
+        """Always HTTP/1.1, the only one offered."""
+        return "http/1.1"
 
 
 def _hypercorn_config(limits: Limits) -> HypercornConfig:

@@ -1,0 +1,97 @@
+"""The command as a process: it serves, obeys signals in the middle of work, and stays small."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
+PATIENCE = 20.0
+
+
+class Process:
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.ready_file = folder / "ready.json"
+        self.log = folder / "log"
+        command = [sys.executable, "-m", "respserver", "--port", "0", "--ready-file", str(self.ready_file), *options]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        deadline = time.monotonic() + PATIENCE
+        while not self.ready_file.exists():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, "the server did not start"
+            time.sleep(0.01)
+        self.ready: dict[str, Any] = json.loads(self.ready_file.read_text())
+
+    def post(self, **fields: Any) -> socket.socket:
+        body = json.dumps({"model": "sim", **fields}).encode()
+        connection = socket.create_connection(("127.0.0.1", self.ready["port"]), timeout=PATIENCE)
+        connection.sendall(b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        return connection
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    started: list[Process] = []
+
+    def begin(*options: str) -> Process:
+        started.append(Process(tmp_path, *options))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        server.process.kill()
+        server.process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_middle_of_a_stream_gives_it_a_terminal_and_exits_with_0(start: Any, number: int) -> None:
+    server = start("--tps", "20", "--grace-seconds", "0.3")
+    with server.post(input="word " * 500, stream=True) as connection:
+        received = b""
+        while b"output_text.delta" not in received:
+            received += connection.recv(65536)
+        server.process.send_signal(number)
+        while chunk := connection.recv(65536):
+            received += chunk
+    assert server.process.wait(PATIENCE) == 0
+    assert b"event: response.failed" in received
+    assert b"server_shutting_down" in received
+    assert b"data: [DONE]" in received
+    assert not server.ready_file.exists()
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_an_idle_server_holds_less_than_100_mb(start: Any) -> None:
+    server = start()
+    with server.post(input="hi") as connection:
+        received = b""
+        while b"You said: hi" not in received:
+            received += connection.recv(65536)
+    assert psutil.Process(server.process.pid).memory_info().rss < 100e6
+    assert server.end() == 0
+
+
+def test_a_taken_port_is_said_and_exits_with_1(start: Any, tmp_path: Path) -> None:
+    server = start()
+    command = [sys.executable, "-m", "respserver", "--port", str(server.ready["port"])]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=os.environ, check=False)
+    assert second.returncode == 1
+    assert str(server.ready["port"]) in second.stderr
+    assert "in use" in second.stderr
+    assert "Traceback" not in second.stderr
