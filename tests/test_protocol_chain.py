@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from respserver.errors import InvalidField, InvalidRequest, NoToolCall, NoToolOutput
-from respserver.protocol.chain import Context, Past, name_outputs, pair, qualified_name
+from respserver.protocol.chain import Context, Past, name_outputs, pair
 from respserver.schema.items import CallOutputItem, FunctionCallItem, InputItem, MessageItem
 from respserver.schema.tools import ToolDef
 from respserver.state import OpenCall, StoredItem
@@ -203,8 +203,3 @@ def test_outputs_of_a_past_that_is_rendered_again_get_their_names_back() -> None
     named = name_outputs(items(call("c1", "ls", namespace="fs"), output("c1"), user(), output("c9"), custom_call("c2")))
     assert [item.name for item in named if isinstance(item, CallOutputItem)] == ["fs.ls", ""]
     assert names(named) == ["call c1", "out c1", "user", "out c9", "call c2"]
-
-
-@pytest.mark.parametrize(("namespace", "name"), [(None, "ls"), ("", "ls"), ("fs", "fs.ls")])
-def test_a_namespace_stands_before_the_name(namespace: str | None, name: str) -> None:
-    assert qualified_name(namespace, "ls") == name

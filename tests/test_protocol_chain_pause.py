@@ -208,6 +208,8 @@ class TestEcho:
         (THOUGHT, SAID_AGAIN, False),
     ],
 )
-def test_an_echo_is_the_same_by_id_by_call_id_or_by_kind_and_content(emitted: OutputItem, entry: Any, same: bool) -> None:
+def test_an_echo_is_the_same_by_id_by_call_id_or_by_kind_and_content(
+    emitted: OutputItem, entry: Any, same: bool
+) -> None:
     (item,) = items(entry)
     assert is_echo(emitted, item) is same

@@ -203,8 +203,7 @@ class TestEnd:
         error = refused(conn.receive_message(create(), 3700.0))
         assert (error.status, error.code, error.param) == (400, "websocket_connection_limit_reached", None)
         assert error.message == (
-            "Responses websocket connection limit reached (60 minutes). "
-            "Create a new websocket connection to continue."
+            "Responses websocket connection limit reached (60 minutes). Create a new websocket connection to continue."
         )
 
     def test_without_a_limit_it_takes_them_for_ever(self) -> None:

@@ -14,7 +14,13 @@ from respserver.protocol.commands import Append, AwaitOutputs, Create, Reject, R
 from respserver.protocol.lane import Lane, error_detail, error_frame
 from respserver.protocol.states import LaneState
 from respserver.schema.codec import encode
-from respserver.schema.events import ResponseCompleted, ResponseCreated, ResponseDone, ResponseFailed, ResponseInProgress
+from respserver.schema.events import (
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseDone,
+    ResponseFailed,
+    ResponseInProgress,
+)
 from respserver.schema.request import AppendRequest
 from respserver.schema.tools import NO_TOOLS
 from tests.support.pure import Json, items, latest, open_calls, output, read, response, sent, user

@@ -16,7 +16,7 @@ from respserver.schema.events import ResponseCompleted
 from tests.support.pure import USAGE, emitter, feed, message, read
 from tests.support.sse_reader import SseEvent, SseReader
 
-AWKWARD = "one\ntwo\r\nthree\rfour\u2028five\ndata: six\n\nevent: seven\n🦊 é \0 \\ \""
+AWKWARD = 'one\ntwo\r\nthree\rfour\u2028five\ndata: six\n\nevent: seven\n🦊 é \0 \\ "'
 
 
 def stream_of(text: str) -> tuple[bytes, list[bytes]]:
@@ -54,6 +54,7 @@ def test_the_stream_has_line_feeds_alone_and_no_bare_control_characters() -> Non
     assert not [body for body in bodies if b"\n" in body or b"\0" in body]
 
 
+@pytest.mark.slow
 def test_a_cut_at_any_position_changes_nothing() -> None:
     stream, _ = stream_of(AWKWARD)
     whole = read_in([stream])

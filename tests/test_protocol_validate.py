@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from respserver.errors import InvalidRequest, UnknownParameter, UnsupportedParameter
-from respserver.protocol.validate import INCLUDES, NOT_YET, peek_string
+from respserver.protocol.validate import INCLUDES, NOT_YET, Transport, peek_string
 from respserver.schema.items import MessageItem
 from respserver.schema.request import MAX_COUNT, CreateParams
 from respserver.schema.tools import NO_TOOLS
@@ -33,7 +33,7 @@ def test_the_least_request_has_the_apis_defaults() -> None:
 
 
 def test_null_means_absent_for_every_field() -> None:
-    nulls = {name: None for name in CreateParams.__struct_fields__ if name not in ("model", "type")}
+    nulls: Json = {name: None for name in CreateParams.__struct_fields__ if name not in ("model", "type")}
     assert read(**nulls, tools=None).params == CreateParams(model="sim")
     assert refusal(model=None).param == "model"
     assert refusal(input=None).param == "input"
@@ -224,15 +224,12 @@ def test_a_conversation_and_a_parent_exclude_each_other() -> None:
 
 
 class TestInput:
-    def test_it_may_only_be_left_out_where_there_is_something_to_go_on_from(self) -> None:
-        for empty in (..., None, []):
-            error = refusal(input=empty)
-            assert (error.code, error.message) == (
-                "missing_required_parameter",
-                "Missing required parameter: 'input'.",
-            )
-            assert read(input=empty, previous_response_id="resp_1").items == []
-            assert read(input=empty, generate=False).items == []
+    @pytest.mark.parametrize("empty", [..., None, []])
+    def test_it_may_only_be_left_out_where_there_is_something_to_go_on_from(self, empty: Any) -> None:
+        error = refusal(input=empty)
+        assert (error.code, error.message) == ("missing_required_parameter", "Missing required parameter: 'input'.")
+        assert read(input=empty, previous_response_id="resp_1").items == []
+        assert read(input=empty, generate=False).items == []
 
     def test_a_model_is_needed_from_the_frame_or_from_the_connection(self) -> None:
         assert refusal(model=...).message == "Missing required parameter: 'model'."
@@ -259,7 +256,7 @@ class TestOtherTransport:
         assert read("http", **fields, options={"strict": True}).unknown == ()
 
     @pytest.mark.parametrize("transport", ["websocket", "http"])
-    def test_background_work_is_refused_everywhere(self, transport: str) -> None:
+    def test_background_work_is_refused_everywhere(self, transport: Transport) -> None:
         error = refusal(transport, background=True)
         assert (error.code, error.param) == ("unsupported_parameter", "background")
         read(transport, background=False)

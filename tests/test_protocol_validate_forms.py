@@ -101,10 +101,10 @@ class TestTools:
         request = read(tools=[{"type": "function", "name": "other"}], options={"last_tools": last})
         assert list(request.tools.by_name) == ["other"]
 
-    def test_none_are_inherited(self) -> None:
+    @pytest.mark.parametrize("absent", [..., None, []])
+    def test_none_are_inherited(self, absent: Any) -> None:
         last = parse_tools(json.dumps([LOOK]).encode())
-        for absent in (..., None, []):
-            assert read(tools=absent, options={"last_tools": last}).tools.by_name == {}
+        assert read(tools=absent, options={"last_tools": last}).tools.by_name == {}
 
 
 class TestAppend:

@@ -167,9 +167,7 @@ async def test_an_append_without_a_pause_or_for_another_response_is_refused(serv
     assert (late["error"]["code"], late["error"]["param"]) == ("response_not_suspended", "response_id")
 
 
-async def test_an_append_while_the_model_is_sampling_is_refused_and_the_turn_goes_on(
-    serve: Any, connect: Any
-) -> None:
+async def test_an_append_while_the_model_is_sampling_is_refused_and_the_turn_goes_on(serve: Any, connect: Any) -> None:
     script = Script.of([delay(0.1), call("first")], "thanks")
     wire: Wire = await connect(await serve(script, mode=Mode.PROTOTYPE))
     await wire.create(input="go", tools=TOOLS)

@@ -129,11 +129,11 @@ def test_reasoning_is_read_with_summary_content_and_secret() -> None:
     assert (item.summary, item.content, item.encrypted_content, item.id) == (["a"], ["b"], "x", "rs_1")
 
 
-def test_reasoning_without_anything_is_taken() -> None:
-    for entry in ({"type": "reasoning"}, {"type": "reasoning", "summary": [], "content": None}):
-        item = one({**entry, "encrypted_content": None})
-        assert isinstance(item, ReasoningItem)
-        assert (item.summary, item.content, item.encrypted_content, item.id) == ([], [], None, None)
+@pytest.mark.parametrize("fields", [{}, {"summary": [], "content": None, "encrypted_content": None}], ids=str)
+def test_reasoning_without_anything_is_taken(fields: dict[str, Any]) -> None:
+    item = one({"type": "reasoning", **fields})
+    assert isinstance(item, ReasoningItem)
+    assert (item.summary, item.content, item.encrypted_content, item.id) == ([], [], None, None)
 
 
 def test_additional_tools_stay_raw() -> None:

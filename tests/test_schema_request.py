@@ -29,7 +29,9 @@ def test_a_warm_up_is_asked_for_in_two_ways(fields: dict[str, Any], warm_up: boo
     assert read(**fields).warm_up is warm_up
 
 
-@pytest.mark.parametrize(("fields", "stored"), [({}, True), ({"store": None}, True), ({"store": False}, False)], ids=str)
+@pytest.mark.parametrize(
+    ("fields", "stored"), [({}, True), ({"store": None}, True), ({"store": False}, False)], ids=str
+)
 def test_a_response_is_stored_unless_the_request_says_no(fields: dict[str, Any], stored: bool) -> None:
     assert read(**fields).stored is stored
 

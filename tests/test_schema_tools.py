@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import UNSET, UnsetType
 
 from respserver.errors import InvalidJson, InvalidRequest
-from respserver.schema.tools import NO_TOOLS, ToolSet, parse_tools
+from respserver.schema.tools import NO_TOOLS, ToolSet, parse_tools, qualified_name
 
 LOOK = {"type": "function", "name": "look", "description": "Looks.", "parameters": {"type": "object"}, "strict": False}
 EXEC = {"type": "custom", "name": "exec", "format": {"type": "grammar", "syntax": "lark", "definition": "x"}}
@@ -44,6 +45,13 @@ def test_the_default_namespace_is_where_plain_tools_live() -> None:
     assert tools.by_name["look"].namespace is None
 
 
+@pytest.mark.parametrize(
+    ("namespace", "name"), [(None, "ls"), (UNSET, "ls"), ("", "ls"), ("functions", "ls"), ("fs", "fs.ls")], ids=str
+)
+def test_a_name_is_qualified_unless_its_tool_is_plain(namespace: str | UnsetType | None, name: str) -> None:
+    assert qualified_name(namespace, "ls") == name
+
+
 def test_a_namespace_may_be_empty_or_inside_another() -> None:
     assert parse({"type": "namespace", "name": "fs"}).by_name == {}
     assert list(parse(namespace("a", namespace("b", LOOK))).by_name) == ["b.look"]
@@ -69,6 +77,11 @@ def test_what_a_client_said_is_echoed_over_the_defaults() -> None:
 def test_an_echo_keeps_numbers_as_they_were_written() -> None:
     raw = b'[{"type":"function","name":"n","parameters":{"maximum":1000000000000000000000000000000,"step":0.10}}]'
     assert b'{"maximum":1000000000000000000000000000000,"step":0.10}' in bytes(parse_tools(raw).echo)
+
+
+@pytest.mark.parametrize("schema", [None, True, {}, {"type": "object", "properties": {}}])
+def test_any_json_schema_is_taken_as_parameters(schema: Any) -> None:
+    assert parse({**LOOK, "parameters": schema}).by_name["look"].parameters == schema
 
 
 def test_a_set_is_known_by_its_bytes() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from msgspec import Raw
 
+from respserver.config import Mode
 from respserver.protocol.chain import Context, Latest
+from respserver.protocol.commands import Create
 from respserver.protocol.emitter import Emitter
 from respserver.protocol.lane import Lane
 from respserver.protocol.validate import Fields, Transport, read_create
@@ -167,6 +169,13 @@ def feed(emitter: Emitter, *deltas: list[Delta]) -> list[Event]:
 def sent(lane: Lane, events: Iterable[Event]) -> list[Json]:
     """Events as a client sees them."""
     return [json.loads(lane.send_event(event)) for event in events]
+
+
+def shown(events: Iterable[Event]) -> list[Json]:
+    """Events as the client of a lane sees them that can also pause."""
+    lane = Lane(Mode.PROTOTYPE)
+    lane.begin(Create(request=read()))
+    return sent(lane, events)
 
 
 def types_of(events: Iterable[Event]) -> list[str]:
