@@ -21,6 +21,14 @@ enter. An error keeps facts in fields and makes its sentence from them; the text
 
 from __future__ import annotations
 
+MAX_MESSAGE = 1000
+MAX_PARAM = 200
+"""Messages quote what clients sent, which can be megabytes long."""
+
+
+def _bounded(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
 
 class RespserverError(Exception):
     """Base of every error that respserver raises on purpose."""
@@ -56,8 +64,8 @@ class ApiError(RespserverError):
         type: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        self.message = message
-        self.param = param
+        self.message = _bounded(message, MAX_MESSAGE)
+        self.param = None if param is None else _bounded(param, MAX_PARAM)
         self.headers = headers or {}
         if code is not None:
             self.code = code
@@ -65,7 +73,7 @@ class ApiError(RespserverError):
             self.status = status
         if type is not None:
             self.type = type
-        super().__init__(message)
+        super().__init__(self.message)
 
 
 class ModelFault(ApiError):

@@ -21,7 +21,8 @@ PAIR = Script.of([call("first"), call("second")], "thanks")
 async def paused(serve: Any, connect: Any, script: Script = PAIR, **options: Any) -> tuple[Wire, Frame]:
     """A wire whose rollout stands at its first pause, and the ``response.done``."""
     wire: Wire = await connect(await serve(script, mode=Mode.PROTOTYPE, **options))
-    done = (await wire.turn(input="go", tools=TOOLS))[-1]
+    line = {**user("go"), "id": "msg_of_the_user"}
+    done = (await wire.turn(input=[line], tools=TOOLS))[-1]
     assert done["type"] == "response.done"
     return wire, done
 
@@ -128,6 +129,11 @@ REFUSED: dict[str, tuple[Any, str, str | None]] = {
         lambda one, two: [{"type": "item_reference", "id": "x"}, output(one)],
         "invalid_append",
         "input[0]",
+    ),
+    "an id of the context": (
+        lambda one, two: [{**output(one), "id": "msg_of_the_user"}],
+        "duplicate_item_id",
+        "input[0].id",
     ),
     "nothing": (lambda one, two: [], "invalid_append", "input"),
     "no list": (lambda one, two: 42, "invalid_type", "input"),

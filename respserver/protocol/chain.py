@@ -143,6 +143,8 @@ class Pause(msgspec.Struct, kw_only=True):
     open_calls: dict[str, OpenCall]
     emitted: list[OutputItem]
     """The server's items since the last pause, which some clients echo."""
+    item_ids: set[str] = set()
+    """Ids of the context so far."""
     answered: dict[str, CallOutputItem] = {}
 
     @property
@@ -154,14 +156,14 @@ class Pause(msgspec.Struct, kw_only=True):
         """Take the outputs of one append, all or none.
 
         Returns the items to go on with (outputs in call order, then user messages) once no call is missing, else None.
-        Raises ``InvalidAppend``, or ``InvalidField`` for an item id that comes twice; nothing is taken then.
+        Raises ``InvalidAppend``, or ``InvalidField`` for an item id that is taken; nothing is taken then.
         """
         start = self._skip_echo(items)
         taken: dict[str, CallOutputItem] = {}
         messages: list[InputItem] = []
         ids: set[str] = set()
         for index, item in enumerate(items[start:], start):
-            _check_id(item, set(), ids, f"input[{index}].id")
+            _check_id(item, self.item_ids, ids, f"input[{index}].id")
             if isinstance(item, CallOutputItem) and not messages:
                 taken[item.call_id] = self._accept(item, taken, f"input[{index}].call_id")
             elif isinstance(item, MessageItem) and item.role == "user":

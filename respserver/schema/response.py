@@ -58,6 +58,13 @@ class ReasoningConfig(msgspec.Struct, frozen=True, kw_only=True):
     summary: Literal["auto", "concise", "detailed"] | None = None
     context: Literal["auto", "current_turn", "all_turns"] | UnsetType | None = UNSET
     mode: str | UnsetType | None = UNSET
+    generate_summary: Literal["auto", "concise", "detailed"] | UnsetType | None = UNSET
+    """The older name of ``summary``."""
+
+    @property
+    def shows_summary(self) -> bool:
+        """Whether the request asked to see what the model thought."""
+        return bool(self.summary or self.generate_summary)
 
 
 class TextConfig(msgspec.Struct, frozen=True, kw_only=True):

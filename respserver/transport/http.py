@@ -19,7 +19,7 @@ from respserver.protocol.chain import Pause
 from respserver.protocol.commands import Create, Reject, StartTurn
 from respserver.protocol.connection import Connection
 from respserver.protocol.lane import Lane, error_detail
-from respserver.schema.codec import decode, split_object
+from respserver.schema.codec import read_object
 from respserver.schema.events import ErrorEvent, Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.turn.interrupt import Interrupt
@@ -213,7 +213,7 @@ async def chunks(port: SsePort) -> AsyncIterator[bytes]:
 
 def _start(connection: Connection, body: bytes) -> StartTurn:
     """Read the one create of a request. Raises ``ApiError``."""
-    delivery = connection.receive_create(decode(split_object, body), 0.0)
+    delivery = connection.receive_create(read_object(body), 0.0)
     if isinstance(delivery, Reject):
         raise delivery.error
     assert isinstance(delivery.event, Create)  # receive_create delivers nothing else

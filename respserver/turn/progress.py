@@ -55,7 +55,7 @@ class Progress:
             response,
             services.new_id,
             offered=request.tools.by_name | plan.context.added_tools | plan.offered_later,
-            show_summary=response.reasoning.summary is not None,
+            show_summary=response.reasoning.shows_summary,
             padding=services.padding if _pads(request, port, services) else None,
         )
         self._parser = OutputParser(plan.route.template.token_bytes)

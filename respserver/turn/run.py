@@ -16,7 +16,7 @@ import trio
 from respserver.errors import ApiError, ServerError
 from respserver.logger import get_logger
 from respserver.message_socket import SocketClosed
-from respserver.protocol.chain import Latest, Pause
+from respserver.protocol.chain import Context, Latest, Pause
 from respserver.protocol.commands import StartTurn
 from respserver.schema.items import InputItem
 from respserver.schema.response import Response
@@ -94,7 +94,7 @@ class _Turn:
             await self._sample(progress.sampler(context), progress)
             if progress.cut or not progress.emitter.open_calls or not self.port.lane.suspends:
                 return
-            new_items = await self._suspend(progress)
+            new_items = await self._suspend(progress, context)
 
     async def _sample(self, sampler: Sampler, progress: Progress) -> None:
         while (deltas := await sampler.next()) is not None:
@@ -105,11 +105,16 @@ class _Turn:
             await self.port.drain()
         progress.sampled(sampler)
 
-    async def _suspend(self, progress: Progress) -> list[InputItem]:
+    async def _suspend(self, progress: Progress, context: Context) -> list[InputItem]:
         """Prototype mode: stand here until the client has sent its tools' outputs."""
         emitter = progress.emitter
         self.services.metrics.pauses += 1
-        pause = Pause(response_id=emitter.response.id, open_calls=emitter.open_calls, emitted=emitter.since_pause)
+        pause = Pause(
+            response_id=emitter.response.id,
+            open_calls=emitter.open_calls,
+            emitted=emitter.since_pause,
+            item_ids=context.item_ids,
+        )
         items = await self.port.suspend(emitter.pause(progress.usage), pause)
         progress.resumed()
         return items

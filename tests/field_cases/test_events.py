@@ -71,10 +71,11 @@ def joined_deltas(frames: list[Frame], kind: str, item_id: str) -> str:
     return "".join(frame["delta"] for frame in frames if frame["type"] == kind and frame["item_id"] == item_id)
 
 
+@pytest.mark.parametrize("asked", ["summary", "generate_summary"])
 @pytest.mark.parametrize("transport", ["websocket", "sse"])
-async def test_f10_whole_item_lifecycles(serve: Any, connect: Any, transport: str) -> None:
+async def test_f10_whole_item_lifecycles(serve: Any, connect: Any, transport: str, asked: str) -> None:
     server = await serve(RICH)
-    frames = await play(server, connect, transport, input="go", tools=TOOLS, reasoning={"summary": "auto"})
+    frames = await play(server, connect, transport, input="go", tools=TOOLS, reasoning={asked: "auto"})
     assert without_repeats([frame["type"] for frame in frames]) == ORDER
     for frame in frames:
         fields = PART_EVENTS.get(frame["type"])
