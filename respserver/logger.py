@@ -10,6 +10,8 @@ import logging
 
 import structlog
 
+logging.getLogger("respserver").addHandler(logging.NullHandler())  # or warnings would go to stderr by themselves
+
 Logger = structlog.stdlib.BoundLogger
 
 

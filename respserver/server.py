@@ -164,7 +164,7 @@ async def serve(
     server = Server(config, build_services(config), KeyRing.from_config(config, key_lines(config)))
     if stop is not None:
         server.stop = stop
-    gc.freeze()  # nothing that exists by now goes away: full collections need not look at it (stack.md section 7)
+    gc.freeze()  # nothing that exists by now goes away: full collections need not look at it (design.md section 4)
     await server.serve(on_ready)
 
 

@@ -126,7 +126,7 @@ REFUSED: dict[str, tuple[Any, str, str | None]] = {
     "a line too early": (lambda one, two: [output(one), user("hi")], "invalid_append", "input[1]"),
     "only a line": (lambda one, two: [user("hi")], "invalid_append", "input"),
     "another item": (
-        lambda one, two: [{"type": "item_reference", "id": "x"}, output(one)],
+        lambda one, two: [{"type": "compaction", "id": "x"}, output(one)],
         "invalid_append",
         "input[0]",
     ),

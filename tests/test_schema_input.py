@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from respserver.errors import InvalidField, InvalidJson, InvalidRequest
+from respserver.errors import InvalidField, InvalidJson, InvalidRequest, UnsupportedParameter
 from respserver.schema.input import MAX_ID, read_input, user_message
 from respserver.schema.items import (
     AdditionalToolsItem,
@@ -273,3 +273,9 @@ def test_ids_of_the_kinds_that_we_make_begin_with_their_kind(entry: Any, prefix:
 def test_ids_of_other_kinds_may_begin_with_anything() -> None:
     for entry in (output("c"), custom_output("c"), {"type": "additional_tools", "tools": []}, {"type": "zzz"}):
         assert one({**entry, "id": "call_9"}).id == "call_9"
+
+
+def test_an_item_that_stands_for_another_is_refused_by_its_place() -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        read_input(b'[{"role":"user","content":"x"},{"type":"item_reference","id":"msg_1"}]')
+    assert caught.value.param == "input[1]"

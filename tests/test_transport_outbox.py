@@ -352,6 +352,14 @@ async def test_only_streams_on_sockets_have_a_socket() -> None:
         assert Outbox(server, limit_bytes=1, write_seconds=1).socket is server.socket
 
 
+async def test_two_ends_at_once_do_not_meet_inside_the_stream() -> None:
+    async with tcp_pair() as (client, server), running(server) as outbox, trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.send_eof)
+        nursery.start_soon(outbox.aclose)
+        nursery.start_soon(outbox.send_eof)
+        assert await client.receive_some() == b""
+
+
 async def test_tls_carries_the_same_bytes_and_ends_with_a_close_notify() -> None:
     authority = trustme.CA()
     server_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from respserver.errors import InvalidField
+from respserver.errors import InvalidField, UnsupportedParameter
 from respserver.schema.codec import decode, encode, join, split_array
 from respserver.schema.items import (
     AdditionalToolsItem,
@@ -31,6 +31,10 @@ MAX_ID = 64
 """Characters of an item's id (F15)."""
 _ID_PREFIXES = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"}
 """How ids of the kinds that this server makes begin (protocol.md section 3.5)."""
+
+
+UNRESOLVED = frozenset({"item_reference"})
+"""Items that stand for others. Nothing here looks them up, and a context without them would be silently another."""
 
 
 class _Head(msgspec.Struct):
@@ -115,6 +119,8 @@ def user_message(text: str) -> MessageItem:
 def _read_item(raw: bytes, param: str) -> InputItem:
     head = decode(_head, raw, param)
     kind = "message" if head.type is None else head.type
+    if kind in UNRESOLVED:
+        raise UnsupportedParameter(param, f"of type '{kind}' is not supported: send the item itself.")
     _check_id(head.id, kind, join(param, "id"))
     reader = _READERS.get(kind)
     if reader is not None:

@@ -2,7 +2,7 @@
 
 The same session runs on it, with weaker promises than ``websocket.py`` gives, because the frames are hypercorn's: it
 accepts permessage-deflate, sends every message by itself, reads on after a message over the limit, has no heartbeat
-of its own, and drops bytes that come behind the upgrade request together with the connection (stack.md section 1).
+of its own, and drops bytes that come behind the upgrade request together with the connection (design.md section 4).
 """
 
 from __future__ import annotations

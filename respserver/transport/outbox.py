@@ -64,6 +64,7 @@ class Outbox(trio.abc.HalfCloseableStream):
         self._closed = trio.Event()
         self._input_ended = trio.Event()
         self._heard = 0
+        self._ended_ours = False
         self._reading = False
         self._scope = trio.CancelScope()
 
@@ -282,11 +283,14 @@ class Outbox(trio.abc.HalfCloseableStream):
         return data
 
     async def _shut_writing(self) -> None:
-        if isinstance(self._stream, trio.abc.HalfCloseableStream):
-            try:
-                await self._stream.send_eof()
-            except trio.ClosedResourceError:
-                raise trio.BrokenResourceError("the connection was given up") from None
+        """End our side, once: a close beside another must not meet it inside the stream."""
+        if self._ended_ours or not isinstance(self._stream, trio.abc.HalfCloseableStream):
+            return
+        self._ended_ours = True
+        try:
+            await self._stream.send_eof()
+        except trio.ClosedResourceError:
+            raise trio.BrokenResourceError("the connection was given up") from None
 
     async def _linger(self) -> None:
         """Let the peer take the last bytes: read on until it ends, falls silent, or has had its time."""

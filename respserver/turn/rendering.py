@@ -1,4 +1,4 @@
-"""Items and heads to token ids: inline while short, in a worker thread above (stack.md section 7)."""
+"""Items and heads to token ids: inline while short, in a worker thread above (design.md section 6)."""
 
 from __future__ import annotations
 
