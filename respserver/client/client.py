@@ -11,10 +11,12 @@ import trio
 import trio_websocket
 
 from respserver.client.connection import Connection
-from respserver.client.dial import CONNECT_SECONDS, Stream, dropping, open_nursery, open_stream
+from respserver.client.dial import dropping, open_nursery
 from respserver.client.http import HttpSession
 from respserver.client.rollout import Rollout
-from respserver.client.wire import ConnectionLost, Item, ServerMessage, api_error, responses_url, target_of
+from respserver.client.wire import Item, ServerMessage, api_error, responses_url
+from respserver.errors import ConnectionLost
+from respserver.http11 import CONNECT_SECONDS, Stream, open_stream, target_of
 from respserver.schema.response import Response
 
 MESSAGE_BYTES = 1 << 30

@@ -10,7 +10,6 @@ import trio_websocket
 
 from respserver.client.wire import (
     END_TYPES,
-    ConnectionLost,
     Item,
     Json,
     ServerMessage,
@@ -18,6 +17,7 @@ from respserver.client.wire import (
     event_type,
     read_frame,
 )
+from respserver.errors import ConnectionLost
 from respserver.schema.codec import encode
 
 CLOSE_SECONDS = 5.0

@@ -1,35 +1,13 @@
-"""How a connection comes to be, and a nursery for it that callers needn't know of."""
+"""What a connection lives in: a nursery that callers needn't know of, and an end without farewell."""
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from urllib.parse import SplitResult
 
 import trio
 
-from respserver.client.wire import ConnectionLost
-
-CONNECT_SECONDS = 10.0
-
-Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
-
-
-async def open_stream(url: SplitResult, ssl_context: ssl.SSLContext | None) -> Stream:
-    """Connect to the host of a URL, with TLS if its scheme says so. Raises ``ConnectionLost``."""
-    host = url.hostname or ""
-    try:
-        with trio.fail_after(CONNECT_SECONDS):
-            if url.scheme in ("http", "ws"):
-                return await trio.open_tcp_stream(host, url.port or 80)
-            stream = await trio.open_ssl_over_tcp_stream(
-                host, url.port or 443, https_compatible=True, ssl_context=ssl_context
-            )
-            await _shake_hands(stream)
-            return stream
-    except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
-        raise ConnectionLost(f"cannot connect to {url.netloc}: {error}") from error
+from respserver.http11 import Stream
 
 
 @asynccontextmanager
@@ -56,12 +34,3 @@ async def dropping(stream: Stream) -> AsyncIterator[None]:
         yield
     finally:
         await trio.aclose_forcefully(stream)
-
-
-async def _shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> None:
-    """Do it here, where failing is failing to connect, not at the first byte."""
-    try:
-        await stream.do_handshake()
-    except BaseException:
-        await trio.aclose_forcefully(stream)
-        raise

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from respserver.errors import ApiError, ConfigError, RespserverError
+from respserver.errors import ApiError, ConfigError
 from respserver.schema.codec import decode
 from respserver.schema.events import TERMINAL_TYPES, ErrorEvent, ErrorFrame, ServerEvent
 
@@ -23,14 +23,6 @@ ServerMessage = ServerEvent | ErrorFrame | ErrorEvent | Json
 
 END_TYPES = TERMINAL_TYPES | {"response.done"}
 """Events after which the server waits for the client."""
-
-
-class ConnectionLost(RespserverError):
-    """The connection broke, or never came to be. ``code`` is the WebSocket close code, if there was one."""
-
-    def __init__(self, message: str, code: int | None = None) -> None:
-        self.code = code
-        super().__init__(message)
 
 
 def event_type(event: ServerMessage) -> str:
@@ -76,11 +68,6 @@ def responses_url(base_url: str, *, websocket: bool) -> SplitResult:
         raise ConfigError("base_url", f"'{base_url}' does not start with http:// or https://")
     scheme = _WEBSOCKET_SCHEMES[parts.scheme] if websocket else parts.scheme
     return parts._replace(scheme=scheme, path=parts.path.rstrip("/") + "/responses")
-
-
-def target_of(url: SplitResult) -> str:
-    """What a request line names of a URL."""
-    return f"{url.path}?{url.query}" if url.query else url.path
 
 
 class _Detail(msgspec.Struct):

@@ -1,0 +1,175 @@
+"""HTTP/1.1 as a client, on h11: connections to one URL, kept between requests. The floor that the client and the
+callers of foreign services share; it knows nothing of what is said.
+
+Small and our own, because under Trio a stream of the usual clients can't be left early without its generators being
+found by the garbage collector, which warns. Redirects are not followed, proxies and the environment not looked at:
+nothing is reached but the host that the caller names.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from urllib.parse import SplitResult
+
+import h11
+import trio
+
+from respserver.errors import ConnectionLost, RespserverError
+
+CONNECT_SECONDS = 10.0
+FINISH_SECONDS = 1.0
+"""How long the end of an answer may come after the last thing that was wanted for the connection to be kept."""
+READ_BYTES = 1 << 16
+KEPT_LINKS = 64
+"""More idle connections than this are closed: a burst should not hold its sockets for ever."""
+
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+
+
+class AnswerTooLarge(RespserverError):
+    """The answer's body is over what the caller takes; the connection is not used again."""
+
+
+def target_of(url: SplitResult) -> str:
+    """What a request line names of a URL."""
+    path = url.path or "/"
+    return f"{path}?{url.query}" if url.query else path
+
+
+async def open_stream(url: SplitResult, ssl_context: ssl.SSLContext | None = None) -> Stream:
+    """Connect to the host of a URL, with TLS if its scheme says so. Raises ``ConnectionLost``."""
+    host = url.hostname or ""
+    try:
+        with trio.fail_after(CONNECT_SECONDS):
+            if url.scheme in ("http", "ws"):
+                return await trio.open_tcp_stream(host, url.port or 80)
+            stream = await trio.open_ssl_over_tcp_stream(
+                host, url.port or 443, https_compatible=True, ssl_context=ssl_context
+            )
+            await _shake_hands(stream)
+            return stream
+    except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
+        raise ConnectionLost(f"cannot connect to {url.netloc}: {error}") from error
+
+
+class Links:
+    """Posts to one URL, over connections that are kept for the next request and opened as they are needed.
+
+    ``headers`` go with every request; ``ssl_context`` replaces the default one for ``https``.
+    """
+
+    def __init__(self, url: SplitResult, headers: dict[str, str], ssl_context: ssl.SSLContext | None = None) -> None:
+        self._url = url
+        self._headers = {"host": url.netloc, "content-type": "application/json", **headers}
+        self._ssl_context = ssl_context
+        self._idle: list[Link] = []
+
+    @asynccontextmanager
+    async def post(self, body: bytes) -> AsyncIterator[tuple[h11.Response, Link]]:
+        """Send a request; gives the answer's head, and the connection that its body is read from.
+
+        A connection whose answer was not read to its end is closed. Raises ``ConnectionLost``, as reading does.
+        """
+        link = await self._take()
+        try:
+            await link.send(target_of(self._url), self._headers, body)
+            yield await link.receive_head(), link
+        finally:
+            if link.start_again() and len(self._idle) < KEPT_LINKS:
+                self._idle.append(link)
+            else:
+                await trio.aclose_forcefully(link.stream)
+
+    async def aclose(self) -> None:
+        """Close the kept connections; the next request opens new ones."""
+        while self._idle:
+            await trio.aclose_forcefully(self._idle.pop().stream)
+
+    async def _take(self) -> Link:
+        while self._idle:
+            link = self._idle.pop()
+            if not link.is_stale:
+                return link
+            await trio.aclose_forcefully(link.stream)
+        return Link(await open_stream(self._url, self._ssl_context))
+
+
+class Link:
+    """One connection and where HTTP stands on it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self._http = h11.Connection(h11.CLIENT)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether something waits to be read before anything was asked: the server has closed, or is out of step."""
+        below = self.stream.transport_stream if isinstance(self.stream, trio.SSLStream) else self.stream
+        return below.socket.is_readable()
+
+    async def send(self, target: str, headers: dict[str, str], body: bytes) -> None:
+        """Send a whole request at once."""
+        head = h11.Request(method="POST", target=target, headers=[*headers.items(), ("content-length", str(len(body)))])
+        events: list[h11.Event] = [head, h11.Data(data=body), h11.EndOfMessage()]
+        with _as_lost():
+            await self.stream.send_all(b"".join(self._http.send(event) or b"" for event in events))
+
+    async def receive_head(self) -> h11.Response:
+        """The answer's status and headers; interim answers (1xx) are passed over."""
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Response):
+                return event
+
+    async def read_some(self) -> bytes:
+        """More of the body, empty at its end."""
+        event = await self._next()
+        return bytes(event.data) if isinstance(event, h11.Data) else b""
+
+    async def read(self, limit: int | None = None) -> bytes:
+        """All that is left of the body. Raises ``AnswerTooLarge`` once it is over ``limit`` bytes."""
+        body = bytearray()
+        while part := await self.read_some():
+            body += part
+            if limit is not None and len(body) > limit:
+                raise AnswerTooLarge(f"the answer is larger than {limit} bytes")
+        return bytes(body)
+
+    async def finish(self) -> None:
+        """Read to the end of the answer, if that comes soon, so that the connection can be kept."""
+        with trio.move_on_after(FINISH_SECONDS):
+            await self.read()
+
+    def start_again(self) -> bool:
+        """Make ready for the next request; False if the connection can't take one."""
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    async def _next(self) -> h11.Event:
+        with _as_lost():
+            while True:
+                event = self._http.next_event()
+                if not isinstance(event, type):
+                    return event
+                self._http.receive_data(bytes(await self.stream.receive_some(READ_BYTES)))
+
+
+async def _shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> None:
+    """Do it here, where failing is failing to connect, not at the first byte."""
+    try:
+        await stream.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+
+
+@contextmanager
+def _as_lost() -> Iterator[None]:
+    try:
+        yield
+    except (trio.BrokenResourceError, h11.RemoteProtocolError) as error:
+        raise ConnectionLost(f"the HTTP connection broke: {error}") from error
