@@ -11,7 +11,13 @@ from typing import get_args
 import msgspec
 
 from respserver import settings
-from respserver.config import Group, RouteConfig
+from respserver.config import (
+    Group,
+    HttpClassifierConfig,
+    LatencyClassifierConfig,
+    RouteConfig,
+    TermsClassifierConfig,
+)
 
 PAGE = Path(__file__).with_name("cli.md")
 
@@ -22,6 +28,7 @@ HEAD = """\
 
     respserver [options]
     python -m respserver [options]
+    respserver usage [options]
 
 Without options it serves the embedded model on `http://127.0.0.1:8080/v1`, in shipped mode, for this machine only. It
 prints the base URL, the mode, and settings to paste for the OpenAI SDKs and for Codex, and it runs until Ctrl-C.
@@ -31,6 +38,9 @@ prints the base URL, the mode, and settings to paste for the OpenAI SDKs and for
     respserver --script demo.toml --tps 1000           # scripted answers, 1,000 tokens a second
     respserver --host 0.0.0.0 --api-keys-file keys.txt # for other machines
     respserver --config respserver.toml                # everything from a file
+    respserver --ledger usage.db                       # write down what every turn costs
+
+`respserver usage` prints totals of such a ledger: see [usage.md](usage.md).
 
 ## Where settings come from
 
@@ -57,9 +67,25 @@ connection_seconds = 600
 pattern = "gpt-*"
 engine = "sim"
 context_window = 128000
+
+[[classifiers]]
+kind = "http"
+url = "http://127.0.0.1:9000/screen"
 ```
 
 A wrong option, variable or key is named, with what was expected; values of `--api-key` are never shown.
+"""
+
+ROUTES = """\
+### Routes
+
+`[[routes]]` tables stand in the TOML file only; the first match wins.
+"""
+
+CLASSIFIERS = """\
+### Classifiers
+
+`[[classifiers]]` tables stand in the TOML file only; each screens the input of every turn (see [safety.md](safety.md)).
 """
 
 TAIL = """\
@@ -118,7 +144,9 @@ def page() -> str:
         "`--help` shows them and exits, `--version` shows the version, `--config FILE` names a settings file.\n"
     )
     parts += [f"### {group}\n\n{_table(group)}" for group in Group]
-    parts.append(f"### Routes\n\n`[[routes]]` tables stand in the TOML file only; the first match wins.\n\n{_routes()}")
+    parts += [ROUTES, _keys(RouteConfig), CLASSIFIERS]
+    for kind in (TermsClassifierConfig, HttpClassifierConfig, LatencyClassifierConfig):
+        parts.append(f'`kind = "{kind.__struct_config__.tag}"`\n\n{_keys(kind)}')
     return "\n".join([*parts, TAIL])
 
 
@@ -132,9 +160,9 @@ def _table(group: Group) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _routes() -> str:
+def _keys(table: type[msgspec.Struct]) -> str:
     lines = ["| key | default | meaning |", "| --- | --- | --- |"]
-    for field in msgspec.structs.fields(RouteConfig):
+    for field in msgspec.structs.fields(table):
         meaning = next(mark.description for mark in get_args(field.type) if getattr(mark, "description", None))
         default = "" if field.default is msgspec.NODEFAULT else str(field.default)
         lines.append(f"| `{field.name}` | {_code(default)} | {meaning} |")

@@ -1,4 +1,4 @@
-"""The command ``respserver``: options in, one server, an exit code out.
+"""The command ``respserver``: options in, one server, an exit code out. ``respserver usage`` is told in ``usage.py``.
 
 Options are made from ``settings.OPTIONS``; what they mean stands there and in ``config.py``. This file takes the
 arguments apart and turns what happens into messages and exit codes; ``announce.py`` tells where the server is,
@@ -44,8 +44,11 @@ def main(argv: Sequence[str] | None = None, serve: Serve | None = None) -> int:
     ``argv`` are the arguments without the program's name (default: the process's). ``serve`` replaces the server, for
     tests.
     """
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        options = parse(sys.argv[1:] if argv is None else argv)
+        if arguments[:1] == ["usage"]:
+            return report_usage(arguments[1:])
+        options = parse(arguments)
         if options.pop("help"):
             build_parser().print_help()
             return EXIT_OK
@@ -60,6 +63,18 @@ def main(argv: Sequence[str] | None = None, serve: Serve | None = None) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def report_usage(argv: Sequence[str]) -> int:
+    """Run ``respserver usage`` on its own arguments and return the exit code."""
+    from respserver import usage
+
+    try:
+        print(usage.report(argv, os.environ), end="")
+        return EXIT_OK
+    except ConfigError as error:
+        _complain(f"{error}\nrespserver usage --help lists the options.")
+        return EXIT_USAGE
 
 
 def parse(argv: Sequence[str]) -> dict[str, Any]:  # Any: lists of texts, and booleans for help and version
@@ -80,7 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of all options; it only takes texts apart, values are ``settings``' business."""
     parser = argparse.ArgumentParser(
         prog="respserver",
-        usage="respserver [options]",
+        usage="respserver [options]\n       respserver usage [options]   (totals of a ledger; respserver usage --help)",
         description=_DESCRIPTION,
         epilog="Each option is also a key of the TOML file and an environment variable RESPSERVER_NAME; "
         "the command line weighs most, then the environment, then the file.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import ipaddress
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -50,7 +51,8 @@ class Mode(enum.StrEnum):
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
-Seconds = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0, lt=1e9)]
+"""Some thirty years at most: no deadline is infinite."""
 Count = Annotated[int, Meta(ge=1)]
 
 
@@ -69,6 +71,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Count, Meta(description="How many response.create events may wait on one connection.")
     ] = 64
     """Another gateway's bound (protocol.md section 1.7); the API does not publish one."""
+    queued_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024, description="Size of all response.create events that one connection may have running or waiting."
+        ),
+    ] = 64 * MIB
     outbox_bytes: Annotated[
         int, Meta(ge=4096, description="Bytes that may wait for a slow reader before its turn waits too.")
     ] = MIB
@@ -76,7 +84,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Seconds,
         Meta(description="How long a peer may take nothing before it is given up."),
     ] = 30.0
-    ping_seconds: Annotated[float, Meta(ge=0, description="Interval of WebSocket pings; 0 sends none.")] = 20.0
+    ping_seconds: Annotated[float, Meta(ge=0, lt=1e9, description="Interval of WebSocket pings; 0 sends none.")] = 20.0
     pong_seconds: Annotated[
         Seconds, Meta(description="How long an unanswered ping is waited for before the peer counts as gone.")
     ] = 20.0
@@ -86,7 +94,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Seconds, Meta(description="How long a suspended rollout waits for response.append (prototype mode).")
     ] = 600.0
     grace_seconds: Annotated[
-        float, Meta(ge=0, description="How long running turns may go on at shutdown and at the age limit.")
+        float, Meta(ge=0, lt=1e9, description="How long running turns may go on at shutdown and at the age limit.")
     ] = 10.0
     end_seconds: Annotated[
         Seconds,
@@ -95,7 +103,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     inline_tokenize_bytes: Annotated[
         int, Meta(ge=0, description="Text up to this size is tokenised on the event loop, more in a worker thread.")
     ] = 2048
-    """About 1 ms of work; a thread costs 0.25 ms of waiting (stack.md section 7)."""
+    """About 1 ms of work; a thread costs 0.25 ms of waiting (design.md section 6)."""
     store_responses: Annotated[Count, Meta(description="How many stored responses the memory store keeps.")] = 10_000
     store_bytes: Annotated[
         int, Meta(ge=1, description="How many bytes of stored responses the memory store keeps.")
@@ -108,6 +116,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     post_queue: Annotated[
         Count, Meta(description="How many finished turns may wait for their log line and bookkeeping.")
     ] = 1024
+    ledger_records: Annotated[
+        Count, Meta(description="How many finished turns the ledger keeps when it has no file.")
+    ] = 1_000
+    """For tests that look at them; more would only burden the garbage collector."""
+    ledger_waiting: Annotated[
+        Count, Meta(description="How many finished turns are kept while the ledger's file cannot be written.")
+    ] = 16_384
+    """About 1 KB each: 16 MB, or four hours at a turn a second."""
 
 
 class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,6 +132,54 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     pattern: Annotated[str, Meta(min_length=1, description="Model name or shell pattern (gpt-*, *).")]
     engine: Annotated[str, Meta(description="Engine that serves it.")] = "sim"
     context_window: Annotated[int, Meta(ge=0, description="Tokens that fit; 0 is no limit.")] = 0
+
+
+class _Classifier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    name: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            pattern=r"^([A-Za-z0-9][A-Za-z0-9_./-]*)?$",
+            description="What logs call it; the kind if left out.",
+        ),
+    ] = ""
+    when: Annotated[
+        Literal["before", "beside"],
+        Meta(description="Whether `response.created` waits for it, or sampling alone."),
+    ] = "before"
+
+
+class TermsClassifierConfig(_Classifier, frozen=True, tag="terms"):
+    """Terms and patterns from a file."""
+
+    file: Annotated[str, Meta(min_length=1, description="File of terms and patterns, one a line.")]
+
+
+class HttpClassifierConfig(_Classifier, frozen=True, tag="http"):
+    """A classifier that is asked over HTTP."""
+
+    url: Annotated[str, Meta(pattern=r"^https?://[!-?A-~]+$", description="Where the question is posted.")]
+    api_key: Annotated[str, Meta(pattern=r"^[!-~]*$", description="Sent as a bearer key.")] = ""
+    reads: Annotated[
+        Literal["new", "context"], Meta(description="Whether it is shown what is new, or everything each time.")
+    ] = "new"
+    seconds: Annotated[Seconds, Meta(description="How long it may take, connecting included.")] = 2.0
+    failure: Annotated[
+        Literal["closed", "open"],
+        Meta(description="Without an answer, refuse the input (closed) or let it pass (open)."),
+    ] = "closed"
+
+    def __repr__(self) -> str:
+        return f"HttpClassifierConfig(name={self.name!r}, url={self.url!r}, when={self.when!r})"
+
+
+class LatencyClassifierConfig(_Classifier, frozen=True, tag="latency"):
+    """Passes everything after a while, for measurements."""
+
+    seconds: Annotated[float, Meta(ge=0, lt=1e9, description="How long it takes.")] = 0.05
+
+
+ClassifierConfig = TermsClassifierConfig | HttpClassifierConfig | LatencyClassifierConfig
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -154,6 +218,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Group.SERVER,
         Kind.FILE,
     ] = None
+    ledger: Annotated[
+        str | None,
+        Meta(description="SQLite file that every turn's usage is written to; without it, it is kept in memory."),
+        Group.SERVER,
+        Kind.FILE,
+    ] = None
     model: Annotated[
         tuple[str, ...],
         Meta(description="Model name or pattern to serve with the embedded model; may be repeated."),
@@ -162,6 +232,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     routes: Annotated[
         tuple[RouteConfig, ...],
         Meta(description="Routing table; first match wins."),
+        Group.MODEL,
+    ] = ()
+    classifiers: Annotated[
+        tuple[ClassifierConfig, ...],
+        Meta(description="Classifiers that screen the input."),
         Group.MODEL,
     ] = ()
     strict_models: Annotated[
@@ -182,12 +257,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = True
     tps: Annotated[
         float,
-        Meta(ge=0, description="Tokens per second of the embedded model; 0 is as fast as it goes."),
+        Meta(ge=0, lt=1e9, description="Tokens per second of the embedded model; 0 is as fast as it goes."),
         Group.MODEL,
     ] = 0.0
     ttft: Annotated[
         float,
-        Meta(ge=0, description="Seconds before the embedded model's first token."),
+        Meta(ge=0, lt=1e9, description="Seconds before the embedded model's first token."),
         Group.MODEL,
     ] = 0.0
     jitter: Annotated[
@@ -217,7 +292,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = False
     sse_keepalive_seconds: Annotated[
         float,
-        Meta(ge=0, description="Interval of SSE comment lines during silence; 0 sends none."),
+        Meta(ge=0, lt=1e9, description="Interval of SSE comment lines during silence; 0 sends none."),
         Group.PROTOCOL,
     ] = 15.0
     api_key: Annotated[
@@ -273,6 +348,9 @@ def check(config: Config) -> None:
         raise ConfigError("certfile", "is missing: a private key needs its certificate")
     if any(not is_key(key) for key in config.api_key):
         raise ConfigError("api_key", "a key is one or more visible ASCII characters without spaces")
+    for index, classifier in enumerate(config.classifiers):
+        if isinstance(classifier, HttpClassifierConfig) and not _names_a_host(classifier.url):
+            raise ConfigError(f"classifiers[{index}].url", f"'{classifier.url}' names no host, or an impossible port")
     guarded = config.api_key or config.api_keys_file is not None
     if not guarded and not config.insecure and not is_loopback(config.host):
         raise ConfigError(
@@ -294,6 +372,14 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
+        return False
+
+
+def _names_a_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port, or the brackets of an address
         return False
 
 

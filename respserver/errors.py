@@ -6,17 +6,18 @@ enter. An error keeps facts in fields and makes its sentence from them; the text
 
     RespserverError
     ├── ConfigError                    a bad option, file or environment variable; the command exits with 2
+    ├── ConnectionLost                 a peer that we had called is gone, or never answered
     └── ApiError                       anything a client is told, with the HTTP status it has or would have
         ├── InvalidRequest             400, the client's fault
         │   ├── InvalidJson, UnknownEventType, InvalidField, MissingParameter, UnknownParameter
         │   ├── UnsupportedParameter, PreviousResponseNotFound, NoToolOutput, NoToolCall
         │   ├── ModelNotFound, ContextLengthExceeded, ResponseNotSuspended, InvalidAppend
-        │   └── ConnectionLimitReached
+        │   └── ConnectionLimitReached, ContentPolicyViolation
         ├── InvalidApiKey 401, OriginNotAllowed 403, ResponseNotFound 404, RouteNotFound 404, MethodNotAllowed 405
         ├── ResponseSuspended 409, PayloadTooLarge 413, WebSocketDisabled 426, QueueFull 429
         ├── ModelFault 500             the engine failed; becomes response.failed
         └── ServerError 500            our fault
-            └── ToolTimeout, ShuttingDown 503
+            └── ToolTimeout, ScreeningFailed 503, ShuttingDown 503
 """
 
 from __future__ import annotations
@@ -41,6 +42,14 @@ class ConfigError(RespserverError):
         self.option = option
         self.problem = problem
         super().__init__(f"{option}: {problem}")
+
+
+class ConnectionLost(RespserverError):
+    """The connection broke, or never came to be. ``code`` is the WebSocket close code, if there was one."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        self.code = code
+        super().__init__(message)
 
 
 class ApiError(RespserverError):
@@ -229,6 +238,17 @@ class ConnectionLimitReached(InvalidRequest):
         )
 
 
+class ContentPolicyViolation(InvalidRequest):
+    """A classifier blocks the input; ``categories`` says as what, the text itself is never quoted."""
+
+    code = "content_policy_violation"
+
+    def __init__(self, categories: tuple[str, ...] = ()) -> None:
+        self.categories = categories
+        named = f" ({', '.join(categories)})" if categories else ""
+        super().__init__(f"The input was refused by the content policy of this server{named}.", param="input")
+
+
 class InvalidApiKey(ApiError):
     """No key, or one that this server does not know."""
 
@@ -327,9 +347,10 @@ class QueueFull(ApiError):
     type = "rate_limit_error"
     code = "queue_full"
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, waiting: int, size: int | None = None) -> None:
+        bound = "" if size is None else f", and together they may hold {size} characters"
         super().__init__(
-            f"{limit} requests already wait on this connection. Wait for one to finish and send it again.",
+            f"{waiting} requests already wait on this connection{bound}. Wait for one to finish and send it again.",
             headers={"retry-after": "1"},
         )
 
@@ -337,8 +358,13 @@ class QueueFull(ApiError):
 class ServerError(ApiError):
     """Our fault; the message tells nothing of our inside."""
 
-    def __init__(self, message: str = "The server had an error while processing your request.") -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str = "The server had an error while processing your request.",
+        *,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, headers=headers)
 
 
 class ToolTimeout(ServerError):
@@ -348,6 +374,16 @@ class ToolTimeout(ServerError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"No response.append with the pending tool outputs came within {seconds:g} seconds.")
+
+
+class ScreeningFailed(ServerError):
+    """A classifier that must speak could not be asked, and the settings say to refuse then."""
+
+    status = 503
+    code = "screening_failed"
+
+    def __init__(self) -> None:
+        super().__init__("The input could not be screened. Please try again.", headers={"retry-after": "1"})
 
 
 class ShuttingDown(ServerError):

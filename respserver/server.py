@@ -150,6 +150,7 @@ class Server:
         with trio.CancelScope(shield=True) as scope:
             scope.deadline = trio.current_time() + self._config.limits.end_seconds
             await self.services.store.aclose()
+            await self.services.screening.aclose()
             for engine in {id(route.engine): route.engine for route in self.services.router.routes}.values():
                 await engine.aclose()
 

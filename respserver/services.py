@@ -14,6 +14,9 @@ from respserver.config import Config, RouteConfig
 from respserver.engines.base import Engine
 from respserver.engines.sim import Script, Sim, load_script
 from respserver.errors import ConfigError
+from respserver.ledger.base import Ledger
+from respserver.ledger.memory import MemoryLedger
+from respserver.ledger.sqlite import SqliteLedger
 from respserver.metrics import Metrics
 from respserver.store.base import Store
 from respserver.store.memory import MemoryStore
@@ -22,6 +25,7 @@ from respserver.tokens.tokenizer import DATA_FILE, Tokenizer
 from respserver.turn.heads import HeadCache
 from respserver.turn.postinference import PostInference
 from respserver.turn.routing import Route, Router
+from respserver.turn.safety import build_screening
 from respserver.turn.services import Services
 
 TOKENISE_THREADS = 2
@@ -32,7 +36,7 @@ _PADDING = string.ascii_letters + string.digits
 def build_services(
     config: Config, *, script: Script | None = None, engine: Engine | None = None, store: Store | None = None
 ) -> Services:
-    """Everything that turns share. Raises ``ConfigError`` for a bad script or an unknown engine.
+    """Everything that turns share. Raises ``ConfigError`` for a bad script, ledger or engine.
 
     ``script`` and ``engine`` replace what the settings name, for servers that are embedded in tests.
     """
@@ -49,9 +53,15 @@ def build_services(
             now=time.monotonic,
         ),
         router=Router(_routes(config, engine or _sim(config, template, script), template), metrics),
-        post=PostInference(limits.post_queue),
+        post=PostInference(
+            limits.post_queue,
+            _ledger(config),
+            max_unwritten=limits.ledger_waiting,
+            end_seconds=limits.end_seconds,
+        ),
         metrics=metrics,
         heads=HeadCache(),
+        screening=build_screening(config),
         new_id=new_id,
         now=time.time,
         padding=_random_padding,
@@ -68,6 +78,12 @@ def new_id(prefix: str) -> str:
 def bundled_template() -> Template:
     """The template on the bundled tokenizer: read once a process, never changed."""
     return Template(Tokenizer(importlib.resources.files("respserver.tokens").joinpath(DATA_FILE).read_bytes()))
+
+
+def _ledger(config: Config) -> Ledger:
+    if config.ledger is None:
+        return MemoryLedger(config.limits.ledger_records)
+    return SqliteLedger(config.ledger)
 
 
 def _sim(config: Config, template: Template, script: Script | None) -> Sim:

@@ -102,6 +102,7 @@ class Session:
             opened_at=self._opened_at,
             max_age=limits.connection_seconds,
             max_waiting=limits.queued_creates,
+            max_waiting_size=limits.queued_bytes,
             strict=services.config.strict,
             default_model=default_model,
         )
@@ -131,25 +132,29 @@ class Session:
         while True:
             try:
                 text = await self._socket.receive()
-                self._receive(text)
+                if not self._receive(text):
+                    await self._socket.drain()  # a flood of refused frames waits for its reader
             except SocketClosed as closed:
                 log.debug("peer_closed", connection_id=self._id, code=closed.code)
                 return
 
-    def _receive(self, text: str) -> None:
+    def _receive(self, text: str) -> bool:
+        """Take one message; False if it was answered with an error."""
         answer = self._connection.receive_message(text, trio.current_time())
         match answer:
             case Reject(error=error):
                 self._send_error(error)
+                return False
             case Ignore(type=event_type):
                 log.debug("ignored_event", connection_id=self._id, type=event_type)
             case Delivery(event=Create() as create):
                 self._idle = trio.Event() if self._idle.is_set() else self._idle
                 self._queue.send_nowait(create)
             case Delivery(lane=lane, event=append):
-                self._take_append(lane.begin(append))
+                return self._take_append(lane.begin(append))
+        return True
 
-    def _take_append(self, command: object) -> None:
+    def _take_append(self, command: object) -> bool:
         match command:
             case ResumeTurn(items=items):
                 self._port.wake(items)
@@ -157,6 +162,8 @@ class Session:
                 log.debug("append_taken", connection_id=self._id, missing=len(missing))
             case Reject(error=error):
                 self._send_error(error)
+                return False
+        return True
 
     async def _run_lane(self) -> None:
         """Run the lane's turns one after the other."""
@@ -164,9 +171,10 @@ class Session:
         async for create in self._queued:
             try:
                 await self._run_create(lane, create)
+                await self._socket.drain()  # a client that reads nothing gets nothing more to read
             except SocketClosed:
                 return
-            lane.pending -= 1
+            self._connection.finish_create(create)
             await self._free_dropped(lane)
             if self._connection.idle:
                 self._idle.set()

@@ -14,7 +14,17 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_
 
 import msgspec
 
-from respserver.config import Config, Group, Kind, Limits, Mode, RouteConfig, check
+from respserver.config import (
+    ClassifierConfig,
+    Config,
+    Group,
+    Kind,
+    Limits,
+    Mode,
+    RouteConfig,
+    TermsClassifierConfig,
+    check,
+)
 from respserver.errors import ConfigError
 
 VARIABLE_PREFIX = "RESPSERVER_"
@@ -133,8 +143,10 @@ def _options(struct: type[msgspec.Struct], table: str, group: Group | None = Non
 
 
 _EVERY = _options(Config, "") + _options(Limits, "limits", Group.LIMITS)
-OPTIONS: tuple[Option, ...] = tuple(option for option in _EVERY if option.name != "routes")
-"""Every setting that has a flag and a variable; ``routes`` is a list of tables and stands in the file only."""
+_TABLES: dict[str, Any] = {"routes": tuple[RouteConfig, ...], "classifiers": tuple[ClassifierConfig, ...]}  # Any: types
+"""Lists of tables; they stand in the file only."""
+OPTIONS: tuple[Option, ...] = tuple(option for option in _EVERY if option.name not in _TABLES)
+"""Every setting that has a flag and a variable."""
 _BY_KEY = {option.key: option for option in OPTIONS}
 
 
@@ -196,8 +208,8 @@ def read_toml(file: str) -> dict[str, Setting]:
     if not isinstance(limits, dict):
         raise ConfigError(f"{file}: limits", "expected a table, [limits]")
     found = {}
-    if "routes" in document:
-        found["routes"] = _read_routes(document.pop("routes"), f"{file}: routes")
+    for key in document.keys() & _TABLES.keys():
+        found[key] = _read_tables(key, document.pop(key), file)
     for key, value in [*document.items(), *((f"limits.{name}", value) for name, value in limits.items())]:
         found[key] = _from_toml(key, value, file)
     return found
@@ -206,7 +218,7 @@ def read_toml(file: str) -> dict[str, Setting]:
 def check_files(config: Config) -> None:
     """Read or look at every file that a configuration names, before anything is started with it.
 
-    Raises ``ConfigError``: for the keys file it names file and line, else the field.
+    Raises ``ConfigError``: for lines of the keys file and of terms files it names file and line, else the field.
     """
     if config.script is not None:
         _readable("script", config.script)
@@ -220,6 +232,10 @@ def check_files(config: Config) -> None:
         from respserver.auth import KeyRing
 
         KeyRing.from_config(config, key_lines(config))
+    if config.classifiers:
+        from respserver.turn.safety import build_screening
+
+        build_screening(config)
 
 
 def key_lines(config: Config) -> list[str]:
@@ -260,7 +276,7 @@ def _where_it_stands(key: str) -> str:
         return "; it stands in the table [limits]"
     if key.removeprefix("limits.") in _BY_KEY:
         return "; it stands at the top of the file, before the first table"
-    return closest(key, [*_BY_KEY, "routes"])
+    return closest(key, [*_BY_KEY, *_TABLES])
 
 
 def _convert(option: Option, value: object, source: str, *, strict: bool = True) -> object:
@@ -277,12 +293,21 @@ def _refuse(option: Option, value: object, source: str, cause: Exception | None 
     raise ConfigError(source, f"expected {option.expectation}{got}") from cause
 
 
-def _read_routes(value: object, source: str) -> Setting:
+def _read_tables(key: str, value: object, file: str) -> Setting:
+    source = f"{file}: {key}"
     try:
-        return Setting(msgspec.convert(value, tuple[RouteConfig, ...]), source)
+        tables = msgspec.convert(value, _TABLES[key])
+        return Setting(tuple(_from_folder(table, os.path.dirname(file)) for table in tables), source)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         raise ConfigError(source + path.rstrip("`"), problem[0].lower() + problem[1:]) from error
+
+
+def _from_folder(table: msgspec.Struct, folder: str) -> msgspec.Struct:
+    """File names in tables count from the settings file's folder too."""
+    if isinstance(table, TermsClassifierConfig):
+        return msgspec.structs.replace(table, file=os.path.join(folder, table.file))
+    return table
 
 
 def _read_text(file: str, option: str | None = None) -> str:
@@ -320,6 +345,9 @@ def _as_written(name: str, settings: Mapping[str, Setting]) -> str:
     """A field's name, as the user wrote it; names that are no field's (a file and a line) stay."""
     if name in settings:
         return settings[name].source
+    table, bracket, place = name.partition("[")
+    if bracket and table in settings:
+        return f"{settings[table].source}{bracket}{place}"
     return _BY_KEY[name].flag if name in _BY_KEY else name
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET, UnsetType
 
-from respserver.errors import InvalidJson, InvalidRequest
+from respserver.errors import InvalidField, InvalidJson, InvalidRequest
 from respserver.schema.tools import NO_TOOLS, ToolSet, parse_tools, qualified_name
 
 LOOK = {"type": "function", "name": "look", "description": "Looks.", "parameters": {"type": "object"}, "strict": False}
@@ -155,5 +155,16 @@ def test_nesting_is_read_or_refused_at_every_depth() -> None:
         raw = b'[{"type":"function","name":"n","parameters":{"a":' + b"[" * depth + b"]" * depth + b"}}]"
         try:
             assert parse_tools(raw).by_name["n"].parameters is not None
-        except InvalidJson:
+        except InvalidRequest:
             continue
+
+
+def test_a_schema_is_refused_at_the_same_depth_wherever_it_is_read() -> None:
+    for depth, refused in ((99, False), (100, True)):
+        raw = b'[{"type":"function","name":"n","parameters":{"a":' + b"[" * depth + b"]" * depth + b"}}]"
+        if not refused:
+            parse_tools(raw)
+            continue
+        with pytest.raises(InvalidField) as caught:
+            parse_tools(raw)
+        assert (caught.value.param, caught.value.code) == ("tools[0].parameters", "nested_too_deeply")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from respserver.config import Config, Limits, Mode
 from respserver.engines.sim import Script, call, delay
@@ -24,8 +26,8 @@ TOOLS = [tool("first"), tool("second")]
 class Talk:
     """A running session and its client's end."""
 
-    def __init__(self, nursery: trio.Nursery, services: Services) -> None:
-        self.socket = FakeSocket()
+    def __init__(self, nursery: trio.Nursery, services: Services, socket: FakeSocket | None = None) -> None:
+        self.socket = socket or FakeSocket()
         self.services = services
         self.stop = trio.Event()
         self.over = trio.Event()
@@ -152,6 +154,52 @@ async def test_a_route_is_resolved_once_a_connection_and_again_when_the_model_ch
         for model in ("sim", "sim", "other", "sim"):
             await talk.turn(input="hi", model=model)
         assert parts.metrics.routes_resolved == 3
+        nursery.cancel_scope.cancel()
+
+
+class SlowSocket(FakeSocket):
+    """A client that reads only when it is told to: ``drain`` waits while more than a few messages are unread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = trio.Event()
+        self.unread = 0
+
+    def send_many(self, messages: Sequence[bytes]) -> None:
+        super().send_many(messages)
+        self.unread += len(messages)
+
+    async def drain(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.unread > 10:
+            await self.read.wait()
+
+
+@pytest.mark.parametrize("frame", ['{"type":"response.create","model":"sim","generate":false,"input":"x"}', "not json"])
+async def test_what_waits_for_a_client_that_reads_nothing_is_bounded(frame: str) -> None:
+    async with trio.open_nursery() as nursery:
+        talk = Talk(nursery, services(), SlowSocket())
+        assert isinstance(talk.socket, SlowSocket)
+        for _ in range(60):
+            talk.socket.say(frame)
+        await trio.testing.wait_all_tasks_blocked()
+        assert 10 < talk.socket.unread < 20
+        talk.socket.read.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert talk.socket.unread >= 60
+        nursery.cancel_scope.cancel()
+
+
+async def test_creates_that_wait_are_bounded_in_size_too() -> None:
+    parts = services(Script.of([delay(0.05), "slow"], on_end="repeat"), queued_bytes=5000)
+    async with trio.open_nursery() as nursery:
+        talk = Talk(nursery, parts)
+        for size in (6000, 3000, 10):
+            talk.create(input="x" * size)
+        refused = [frame for frame in [await talk.socket.hear() for _ in range(4)] if frame["type"] == "error"]
+        assert [error["error"]["code"] for error in refused] == ["queue_full"] * 2
+        assert (await talk.socket.hear_step())[-1]["type"] == "response.completed"
+        assert (await talk.turn(input="x" * 4000))["type"] == "response.completed"
         nursery.cancel_scope.cancel()
 
 

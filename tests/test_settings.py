@@ -32,7 +32,7 @@ def test_nothing_given_is_the_default_configuration():
 
 def test_every_field_is_an_option_but_the_tables():
     names = set(Config.__struct_fields__) | set(Limits.__struct_fields__)
-    assert names - set(BY_NAME) == {"routes", "limits"}
+    assert names - set(BY_NAME) == {"routes", "classifiers", "limits"}
 
 
 def test_an_option_has_one_name_in_three_spellings():

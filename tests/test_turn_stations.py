@@ -185,6 +185,25 @@ async def test_tool_choice_must_name_what_is_on_offer(serve: Any, connect: Any) 
     assert calls_of(made)[0]["name"] == "first"
 
 
+NAMESPACED = [{"type": "namespace", "name": "ns", "tools": [tool("f")]}, {"type": "custom", "name": "run"}]
+
+
+@pytest.mark.parametrize("name", ["f", "ns.f"])
+@pytest.mark.parametrize("form", ["forced", "allowed"])
+async def test_tool_choice_reaches_tools_in_a_namespace(serve: Any, connect: Any, name: str, form: str) -> None:
+    wire: Wire = await connect(await serve())
+    named = {"type": "function", "name": name}
+    choice = named if form == "forced" else {"type": "allowed_tools", "mode": "required", "tools": [named]}
+    (made,) = calls_of(await wire.completed(input="hi", tools=NAMESPACED, tool_choice=choice))
+    assert (made["name"], made["namespace"]) == ("f", "ns")
+
+
+async def test_tool_choice_of_another_kind_is_refused(serve: Any, connect: Any) -> None:
+    wire: Wire = await connect(await serve())
+    error = await wire.refused(input="hi", tools=NAMESPACED, tool_choice={"type": "function", "name": "run"})
+    assert error["error"]["param"] == "tool_choice"
+
+
 async def test_tools_of_the_context_stay_on_offer_in_a_chain_and_from_the_store(serve: Any, connect: Any) -> None:
     item = {"type": "additional_tools", "role": "developer", "tools": [tool("get_tide")]}
     server = await serve()

@@ -6,8 +6,6 @@ ids, item ids), so the work of a turn does not grow with history (design.md sect
 
 from __future__ import annotations
 
-import bisect
-
 import msgspec
 
 from respserver.errors import InvalidAppend, InvalidField, NoToolCall, NoToolOutput
@@ -49,6 +47,8 @@ class Context(msgspec.Struct, kw_only=True):
     """What ``additional_tools`` items of the context put on offer."""
     head_key: bytes = b""
     head_tokens: int = 0
+    verdict: str = ""
+    """What the classifiers have said of the chain so far, encoded."""
     sequence: object | None = None
     """The engine's open run; opaque here, the rules never touch it."""
 
@@ -62,6 +62,7 @@ class Context(msgspec.Struct, kw_only=True):
             item_ids=set(self.item_ids),
             call_ids=set(self.call_ids),
             added_tools=dict(self.added_tools),
+            verdict=self.verdict,
         )
 
 
@@ -125,14 +126,20 @@ def _answer(opened: dict[str, OpenCall], item: CallOutputItem) -> CallOutputItem
 
 def _in_call_order(items: list[InputItem], order: dict[str, int]) -> list[InputItem]:
     """Sort each run of outputs by call; our template names no call ids, so the order tells which is whose."""
+
+    def place(output: CallOutputItem) -> int:
+        return order[output.call_id]
+
     result: list[InputItem] = []
     run: list[CallOutputItem] = []
     for item in items:
         if isinstance(item, CallOutputItem):
-            bisect.insort(run, item, key=lambda output: order[output.call_id])
+            run.append(item)
         else:
+            run.sort(key=place)
             result += [*run, item]
             run = []
+    run.sort(key=place)
     return result + run
 
 

@@ -17,6 +17,8 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     request: CreateRequest | None
     previous_response_id: str | None = None
     error: ApiError | None = None
+    size: int = 0
+    """Length of the frame, in characters: what waiting creates are bounded by, beside their number."""
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ class Connection:
         opened_at: float = 0.0,
         max_age: float | None = None,
         max_waiting: int = 64,
+        max_waiting_size: int = 1 << 26,
         strict: bool = False,
         default_model: str | None = None,
     ) -> None:
@@ -52,6 +53,7 @@ class Connection:
         self._opened_at = opened_at
         self._max_age = max_age
         self._max_waiting = max_waiting
+        self._max_waiting_size = max_waiting_size
         self._strict = strict
         self._default_model = default_model
 
@@ -73,29 +75,38 @@ class Connection:
             return Reject(error=error)
         event_type = peek_string(fields, "type")
         if event_type == "response.create":
-            return self.receive_create(fields, now)
+            return self.receive_create(fields, now, len(text))
         if event_type == "response.append" and self.mode is Mode.PROTOTYPE:
             return self._receive_append(fields)
         if event_type == "response.processed":
             return Ignore(type=event_type)
         return Reject(error=UnknownEventType(event_type, _HINTS.get(event_type or "", "")))
 
-    def receive_create(self, fields: Fields, now: float) -> Delivery | Reject:
-        """Take the fields of a create: from a frame, or from the body of a POST."""
+    def receive_create(self, fields: Fields, now: float, size: int = 0) -> Delivery | Reject:
+        """Take the fields of a create of ``size`` characters: from a frame, or from the body of a POST."""
         if self._max_age is not None and now - self._opened_at >= self._max_age:
             return Reject(error=ConnectionLimitReached(self._max_age / 60))
         if self.closing is not None:
             return Reject(error=self.closing)
-        event = self._read_create(fields)
-        suspended = self.lane.suspended_by(event)
+        lane = self.lane
+        event = self._read_create(fields, size)
+        suspended = lane.suspended_by(event)
         if suspended is not None:
             return Reject(error=ResponseSuspended(suspended))
-        if self.lane.pending > self._max_waiting:  # one of them runs
+        if lane.pending > self._max_waiting:  # one of them runs
             return Reject(error=QueueFull(self._max_waiting))
-        self.lane.pending += 1
-        return Delivery(lane=self.lane, event=event)
+        if lane.pending and lane.pending_size + size > self._max_waiting_size:
+            return Reject(error=QueueFull(lane.pending - 1, self._max_waiting_size))
+        lane.pending += 1
+        lane.pending_size += size
+        return Delivery(lane=lane, event=event)
 
-    def _read_create(self, fields: Fields) -> Create:
+    def finish_create(self, event: Create) -> None:
+        """A delivered create was served or refused: it counts no more."""
+        self.lane.pending -= 1
+        self.lane.pending_size -= event.size
+
+    def _read_create(self, fields: Fields, size: int) -> Create:
         parent = peek_string(fields, "previous_response_id")
         try:
             request = read_create(
@@ -106,8 +117,8 @@ class Connection:
                 last_tools=self.lane.tools,
             )
         except ApiError as error:
-            return Create(request=None, previous_response_id=parent, error=error)
-        return Create(request=request, previous_response_id=request.params.previous_response_id)
+            return Create(request=None, previous_response_id=parent, error=error, size=size)
+        return Create(request=request, previous_response_id=request.params.previous_response_id, size=size)
 
     def _receive_append(self, fields: Fields) -> Delivery | Reject:
         try:

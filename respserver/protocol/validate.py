@@ -18,7 +18,7 @@ from respserver.errors import (
     UnknownParameter,
     UnsupportedParameter,
 )
-from respserver.schema.codec import decode
+from respserver.schema.codec import check_depth, decode
 from respserver.schema.input import read_input
 from respserver.schema.request import ABSENT, AppendRequest, CreateParams, CreateRequest, TextFormat
 from respserver.schema.tools import NO_TOOLS, ToolChoice, ToolSet, parse_tools
@@ -115,7 +115,7 @@ def read_append(fields: Fields, strict: bool) -> AppendRequest:
     unknown = [name for name in fields if name not in _APPEND_FIELDS]
     if strict and unknown:
         raise UnknownParameter(unknown[0])
-    if "stream_id" in fields:
+    if not _absent(fields, "stream_id"):
         raise UnsupportedParameter("stream_id")
     if _absent(fields, "input"):
         raise MissingParameter("input")
@@ -205,7 +205,9 @@ def _read_tool_choice(raw: Raw) -> ToolChoice:
     if choice.type in ("function", "custom"):
         if not choice.name:
             raise MissingParameter("tool_choice.name")
-        return ToolChoice(mode="required", names=(choice.name,))
+        return ToolChoice(
+            mode="required", names=(choice.name,), kind="function" if choice.type == "function" else "custom"
+        )
     if choice.type == "allowed_tools":
         return ToolChoice(mode=choice.mode, names=_allowed_names(choice))
     raise UnsupportedParameter("tool_choice", f"of type '{choice.type}' is not supported by this server.")
@@ -231,6 +233,7 @@ def _read_text_format(params: CreateParams) -> TextFormat:
     if params.text is None or not _given(params.text.format):
         return TextFormat()
     text_format = decode(_text_format, params.text.format, "text.format")
+    check_depth(text_format.schema, "text.format.schema")
     if text_format.type == "json_schema":
         if not text_format.name:
             raise MissingParameter("text.format.name")

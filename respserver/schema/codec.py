@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -11,6 +12,9 @@ from msgspec import Raw
 from respserver.errors import InvalidField, InvalidJson, InvalidRequest, MissingParameter
 
 T = TypeVar("T")
+
+MAX_DEPTH = 100
+"""Of a client's JSON schema; those that people write stay below ten."""
 
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
@@ -60,6 +64,22 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes | str | Raw, param: str
         raise InvalidJson(str(error)) from None
     except RecursionError:
         raise InvalidJson("JSON is nested too deeply") from None
+
+
+def check_depth(value: object, param: str) -> None:
+    """Refuse a decoded value that is nested more than ``MAX_DEPTH`` deep: whoever reads it later has less stack."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise InvalidField(param, f"nested more than {MAX_DEPTH} levels deep.", "nested_too_deeply")
+        level = [inner for outer in level for inner in _inside(outer)]
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def field_error(error: msgspec.ValidationError, param: str = "") -> InvalidRequest:

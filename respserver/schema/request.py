@@ -59,9 +59,9 @@ class CreateParams(msgspec.Struct, kw_only=True):
     whoever decodes this leaves out the null fields."""
 
     type: str | None = None
-    model: Annotated[str, Meta(min_length=1)] | None = None
+    model: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     instructions: str | None = None
-    previous_response_id: str | None = None
+    previous_response_id: Annotated[str, Meta(max_length=256)] | None = None
     conversation: Raw = ABSENT
     store: bool | None = None
     generate: bool | None = None

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from respserver.errors import MissingParameter
-from respserver.schema.codec import decode, encode, split_array, split_object
+from respserver.schema.codec import check_depth, decode, encode, split_array, split_object
 
 DEFAULT_NAMESPACE = "functions"
 """Calls of tools in this namespace carry no ``namespace`` field: it is where plain tools live (Codex' lite shape)."""
@@ -60,6 +60,8 @@ class ToolChoice(msgspec.Struct, kw_only=True, frozen=True):
 
     mode: Literal["none", "auto", "required"] = "auto"
     names: tuple[str, ...] = ()
+    kind: Literal["function", "custom"] | None = None
+    """What the named tool must be, if the choice says so."""
 
 
 class _RawTool(msgspec.Struct, kw_only=True):
@@ -107,6 +109,8 @@ def _collect(entry: Raw, param: str, namespace: str | None, by_name: dict[str, T
         for index, inner in enumerate(tool.tools or ()):
             _collect(inner, f"{param}.tools[{index}]", tool.name, by_name)
         return
+    for field, value in (("parameters", tool.parameters), ("format", tool.format)):
+        check_depth(value, f"{param}.{field}")
     known = ToolDef(
         type=tool.type,
         name=tool.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from respserver.errors import PreviousResponseNotFound
 from respserver.protocol.chain import Context, Past, name_outputs
 from respserver.schema.input import read_input
+from respserver.schema.items import InputItem
 from respserver.schema.tools import ToolDef, parse_tools
 from respserver.state import ResponseState, StoredItem
 from respserver.tokens.buffer import TokenBuffer
@@ -34,22 +35,32 @@ async def hydrate(response_id: str, tenant: str, services: Services) -> Context:
         item_ids={item_id for state in states for item_id in state.item_ids},
         call_ids={call_id for state in states for call_id in state.call_ids},
         added_tools=_added_tools(states),
+        verdict=states[-1].verdict,
     )
 
 
 async def rerender(context: Context, template: Template, services: Services) -> None:
     """Render a context's whole past again, for a route with another tokenizer or template."""
+    items = name_outputs(read_items(past_items(context)))
+    context.buffer = TokenBuffer()
+    context.buffer.extend(await render_items(template, items, services))
+    context.fingerprint = template.fingerprint
+    context.head_key = b""
+
+
+def past_items(context: Context) -> list[StoredItem]:
+    """All items of a context, oldest first. Walks the history: not for the ordinary turn."""
     turns: list[list[StoredItem]] = []
     past = context.past
     while past is not None:
         turns.append(past.items)
         past = past.before
-    texts = [item.json for items in reversed(turns) for item in items]
-    items = name_outputs(read_input(b"[" + b",".join(texts) + b"]"))
-    context.buffer = TokenBuffer()
-    context.buffer.extend(await render_items(template, items, services))
-    context.fingerprint = template.fingerprint
-    context.head_key = b""
+    return [item for items in reversed(turns) for item in items]
+
+
+def read_items(stored: list[StoredItem]) -> list[InputItem]:
+    """Stored items, typed again."""
+    return read_input(b"[" + b",".join(item.json for item in stored) + b"]")
 
 
 def _common_fingerprint(states: list[ResponseState]) -> str:

@@ -7,16 +7,24 @@ import trio
 
 from respserver.engines.base import Sequence
 from respserver.errors import InvalidField, InvalidRequest
+from respserver.logger import get_logger
 from respserver.protocol.chain import Context, pair
 from respserver.protocol.commands import StartTurn
 from respserver.protocol.lane import Lane
 from respserver.schema.items import AdditionalToolsItem, InputItem
 from respserver.schema.request import CreateRequest
 from respserver.schema.tools import ToolDef, parse_tools
+from respserver.state import StoredItem
 from respserver.tokens.buffer import TokenBuffer
-from respserver.turn.hydrate import hydrate, rerender
+from respserver.turn.hydrate import hydrate, past_items, read_items, rerender
 from respserver.turn.routing import Route
+from respserver.turn.safety import Screening, Verdict, decode_verdict
+from respserver.turn.safety.screening import WholeContext
 from respserver.turn.services import Port, Services
+
+log = get_logger("respserver.turn")
+
+MAX_LOGGED_NAME = 64
 
 
 class Plan:
@@ -28,6 +36,8 @@ class Plan:
         context: Context,
         items: list[InputItem],
         added_tools: dict[str, ToolDef],
+        chosen_tools: tuple[str, ...],
+        verdict: Verdict,
         services: Services,
         *,
         from_lane: bool,
@@ -38,6 +48,10 @@ class Plan:
         """The new items, paired, in the order in which they are rendered."""
         self.offered_later = added_tools
         """What ``additional_tools`` items of this turn add to the offer."""
+        self.chosen_tools = chosen_tools
+        """Qualified names that ``tool_choice`` narrows the offer to; empty is all."""
+        self.verdict = verdict
+        """What the classifiers that speak first have said."""
         self._services = services
         self._from_lane = from_lane
         self._owned = not from_lane
@@ -78,10 +92,33 @@ async def make_plan(start: StartTurn, port: Port, services: Services) -> Plan:
         context = Context(buffer=TokenBuffer(), fingerprint=route.template.fingerprint)
     items = pair(context, request.items)
     added = _added_tools(request.items)
-    _check_tool_choice(request, context.added_tools | added)
+    chosen = _chosen_tools(request, context.added_tools | added)
+    verdict = await screen_first(services.screening, context, [], items, decode_verdict(context.verdict))
     for name in request.unknown:
         services.metrics.count_unknown(name)
-    return Plan(route, context, items, added, services, from_lane=start.parent is not None)
+        log.debug("unknown_field", field=name[:MAX_LOGGED_NAME], connection_id=port.connection_id)
+    return Plan(route, context, items, added, chosen, verdict, services, from_lane=start.parent is not None)
+
+
+async def screen_first(
+    screening: Screening, context: Context, since: list[StoredItem], items: list[InputItem], verdict: Verdict
+) -> Verdict:
+    """Ask the classifiers that must speak before anything is done with ``items``; ``since`` are the turn's own items
+    that ``context`` does not know yet. Raises ``ContentPolicyViolation``."""
+    verdict = await screening.before(items, whole_context(context, since, items), verdict)
+    verdict.raise_if_blocked()
+    return verdict
+
+
+def whole_context(context: Context, since: list[StoredItem], items: list[InputItem]) -> WholeContext:
+    """How a classifier that reads everything gets it: the past, the turn so far, the new items."""
+    earlier = list(since)
+
+    async def load() -> list[InputItem]:
+        await trio.lowlevel.checkpoint()
+        return [*read_items([*past_items(context), *earlier]), *items]
+
+    return load
 
 
 async def close_run(context: Context, seconds: float) -> None:
@@ -103,13 +140,25 @@ def _added_tools(items: list[InputItem]) -> dict[str, ToolDef]:
     return added
 
 
-def _check_tool_choice(request: CreateRequest, added: dict[str, ToolDef]) -> None:
+def _chosen_tools(request: CreateRequest, added: dict[str, ToolDef]) -> tuple[str, ...]:
+    """The qualified names that ``tool_choice`` narrows the offer to; a bare name stands for the tool of any namespace.
+
+    Raises ``InvalidRequest`` for a name, or a kind, that is not on offer.
+    """
     choice = request.tool_choice
-    offered = {tool.name for tools in (request.tools.by_name, added) for tool in tools.values()}
-    for name in choice.names:
-        if name not in offered:
-            raise InvalidField("tool_choice", f"tool '{name}' is not among the tools on offer.")
+    offered = request.tools.by_name | added
     if choice.mode == "required" and not offered:
         raise InvalidRequest(
             "'tool_choice' may only be 'required' when tools are on offer.", param="tool_choice", code="invalid_value"
         )
+    if not choice.names:
+        return ()
+    known: dict[str, list[str]] = {}
+    for qualified, tool in offered.items():
+        if choice.kind in (None, tool.type):
+            for name in {qualified, tool.name}:
+                known.setdefault(name, []).append(qualified)
+    for name in choice.names:
+        if name not in known:
+            raise InvalidField("tool_choice", f"tool '{name}' is not among the tools on offer.")
+    return tuple(dict.fromkeys(qualified for name in choice.names for qualified in known[name]))

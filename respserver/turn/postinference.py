@@ -1,82 +1,112 @@
-"""What follows a turn and must not hold up the next one: for now its log line.
+"""What follows a turn and must not hold up the next one: its log line, and its row in the ledger of usage.
 
 Turns submit a record and go on; a worker handles records in order, behind the next turn's work (OpenAI overlaps
-billing with the next request in the same way).
+billing with the next request in the same way). The log line is written first and never waits for the ledger.
 """
 
 from __future__ import annotations
 
-import msgspec
+import logging
+import time
+from collections.abc import Callable
+
 import trio
 
+from respserver.ledger.base import Ledger, TurnRecord
+from respserver.ledger.memory import MemoryLedger
+from respserver.ledger.writer import LedgerWriter
 from respserver.logger import get_logger
-from respserver.schema.response import Usage
+
+__all__ = ["PostInference", "TurnRecord"]
 
 log = get_logger("respserver.turn")
 
 
-class TurnRecord(msgspec.Struct, kw_only=True):
-    """What is known of a turn once it is over. Holds no text of the request or the answer."""
-
-    response_id: str
-    previous_response_id: str | None
-    connection_id: str
-    transport: str
-    tenant: str
-    model: str
-    status: str
-    error_code: str | None = None
-    usage: Usage = Usage()
-    pauses: int = 0
-    items_in: int = 0
-    items_out: int = 0
-    timings_ms: dict[str, float] = {}
-
-
 class PostInference:
-    """A bounded line of records and the worker that empties it."""
+    """A bounded line of records and the worker that empties it into the log and the ledger.
 
-    def __init__(self, max_waiting: int) -> None:
+    ``max_waiting`` bounds the line. ``ledger`` is the worker's to close; without one, as many rows are kept in memory.
+    ``max_unwritten`` is how many records are kept while the ledger cannot be written, ``end_seconds`` how long the end
+    may wait for it. ``now`` is the wall clock, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        max_waiting: int,
+        ledger: Ledger | None = None,
+        *,
+        max_unwritten: int = 16_384,
+        end_seconds: float = 5.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._send, self._receive = trio.open_memory_channel[TurnRecord](max_waiting)
+        self.writer = LedgerWriter(ledger or MemoryLedger(max_waiting), max_unwritten)
+        """Counts what was written and what was lost."""
+        self._end_seconds = end_seconds
+        self._now = now
 
     def submit(self, record: TurnRecord) -> None:
-        """Hand a record over; returns at once. A full line is worked on the spot, so that nothing is lost."""
+        """Hand a record over; returns at once. A full line is passed by: logged on the spot, and left to the writer."""
+        record.created_at = record.created_at or self._now()
         try:
             self._send.send_nowait(record)
         except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
             self._handle(record)
 
     async def run(self) -> None:
-        """Handle records until ``close``; what was submitted before is still handled."""
-        async with self._receive:
-            async for record in self._receive:
-                self._handle(record)
+        """Handle records until ``close`` or cancelled; what was submitted before is still logged and written."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.writer.run)
+                async for record in self._receive:
+                    self._handle(record)
+                nursery.cancel_scope.cancel()
+        finally:
+            self._handle_rest()
+            await self.writer.finish(self._end_seconds)
 
     def close(self) -> None:
         """Take no more records; the worker ends when it has handled the rest."""
         self._send.close()
 
+    def _handle_rest(self) -> None:
+        """Empty the line of a worker that was cancelled; later records find it closed."""
+        try:
+            while True:
+                self._handle(self._receive.receive_nowait())
+        except (trio.WouldBlock, trio.EndOfChannel):
+            self._receive.close()
+
     def _handle(self, record: TurnRecord) -> None:
-        usage = record.usage
-        fields: dict[str, object] = {
-            "response_id": record.response_id,
-            "connection_id": record.connection_id,
-            "transport": record.transport,
-            "tenant": record.tenant,
-            "model": record.model,
-            "status": record.status,
-            "input_tokens": usage.input_tokens,
-            "cached_tokens": usage.input_tokens_details.cached_tokens,
-            "output_tokens": usage.output_tokens,
-            "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
-            "items_in": record.items_in,
-            "items_out": record.items_out,
-        }
-        if record.previous_response_id:
-            fields["previous_response_id"] = record.previous_response_id
-        if record.pauses:
-            fields["pauses"] = record.pauses
-        if record.error_code:
-            fields["error_code"] = record.error_code
-        fields.update({f"{stage}_ms": round(ms, 2) for stage, ms in record.timings_ms.items()})
-        log.info("turn", **fields)
+        self.writer.add(record)
+        _log_line(record)
+
+
+def _log_line(record: TurnRecord) -> None:
+    if not log.isEnabledFor(logging.INFO):
+        return  # making the line costs more than all else that follows a turn
+    usage = record.usage
+    fields: dict[str, object] = {
+        "response_id": record.response_id,
+        "connection_id": record.connection_id,
+        "transport": record.transport,
+        "tenant": record.tenant,
+        "model": record.model,
+        "status": record.status,
+        "input_tokens": usage.input_tokens,
+        "cached_tokens": usage.input_tokens_details.cached_tokens,
+        "output_tokens": usage.output_tokens,
+        "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
+        "items_in": record.items_in,
+        "items_out": record.items_out,
+    }
+    if record.previous_response_id:
+        fields["previous_response_id"] = record.previous_response_id
+    if record.pauses:
+        fields["pauses"] = record.pauses
+    if record.error_code:
+        fields["error_code"] = record.error_code
+    if record.verdict:
+        fields["verdict"] = record.verdict
+    fields.update({f"{stage}_ms": round(ms, 2) for stage, ms in record.timings_ms.items()})
+    log.info("turn", **fields)

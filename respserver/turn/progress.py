@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -18,7 +20,7 @@ from respserver.schema.response import InputTokensDetails, OutputTokensDetails, 
 from respserver.state import ResponseState, StoredItem
 from respserver.tokens.parse import OutputParser
 from respserver.turn.heads import head_key
-from respserver.turn.plan import Plan, close_run
+from respserver.turn.plan import Plan, close_run, screen_first, whole_context
 from respserver.turn.postinference import TurnRecord
 from respserver.turn.rendering import render_head, render_items
 from respserver.turn.response import new_response
@@ -26,6 +28,9 @@ from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
 
+_OWN_ID = re.compile(r"resp_[0-9A-Za-z_]{1,59}")
+VERDICT_KEY = "safety_verdict"
+"""Where a terminal Response's metadata tells of a flag."""
 LEFT = "cancelled"
 """Status, for the log, of a turn whose client went away before its end."""
 
@@ -38,6 +43,9 @@ class Progress:
         self.usage = Usage()
         self.closing: list[Event] = []
         """The events that end the turn, once it is finished."""
+        self._held: list[Event] = []
+        self.verdict = plan.verdict
+        """What the classifiers have said of the chain, this turn included."""
         self._request = request
         self._plan = plan
         self._port = port
@@ -65,8 +73,19 @@ class Progress:
         self._body_start = len(context.buffer)
         self._clock.lap("bind")
 
+    async def screen(self, context: Context, items: list[InputItem]) -> None:
+        """Prototype mode: an append is screened like the input of a turn. Raises ``ContentPolicyViolation``."""
+        self.verdict = await screen_first(self._services.screening, context, self._items, items, self.verdict)
+
     async def extend(self, context: Context, items: list[InputItem]) -> None:
-        """Render new items into the buffer and give the engine what it has not had. Raises ``ApiError``."""
+        """Render new items into the buffer and give the engine what it has not had, while the classifiers that may
+        run beside that do. Raises ``ApiError``."""
+        everything = whole_context(context, self._items, items)
+        rendering = partial(self._extend, context, items)
+        self.verdict = await self._services.screening.beside(rendering, items, everything, self.verdict)
+        self.verdict.raise_if_blocked()
+
+    async def _extend(self, context: Context, items: list[InputItem]) -> None:
         self._note_inputs(context, items)
         context.buffer.extend(await render_items(self._plan.route.template, items, self._services))
         self._clock.lap("render")
@@ -92,7 +111,7 @@ class Progress:
                 temperature=1.0 if params.temperature is None else params.temperature,
                 top_p=1.0 if params.top_p is None else params.top_p,
                 tool_mode=self._request.tool_choice.mode,
-                tool_names=self._request.tool_choice.names,
+                tool_names=self._plan.chosen_tools,
                 text_schema=self._request.text_format.schema,
                 json_object=self._request.text_format.type == "json_object",
             ),
@@ -100,6 +119,15 @@ class Progress:
             single_call=params.parallel_tool_calls is False,
             metrics=self._services.metrics,
         )
+
+    def hold(self, events: list[Event]) -> None:
+        """Keep the events of the last batch for what follows them at once: joined, they cost one write."""
+        self._held = events
+
+    def take_held(self) -> list[Event]:
+        """The events kept back; they are the caller's to send, before anything else."""
+        events, self._held = self._held, []
+        return events
 
     def mark_first_token(self) -> None:
         """The first event of the model's output is on its way."""
@@ -129,6 +157,10 @@ class Progress:
     def finish(self) -> None:
         """Close the response as completed or cut, and bring the context up to date for whoever goes on from it."""
         emitter, context = self.emitter, self._plan.context
+        context.verdict = self.verdict.encode()
+        if context.verdict:
+            metadata = {**emitter.response.metadata, VERDICT_KEY: context.verdict}
+            emitter.response = msgspec.structs.replace(emitter.response, metadata=metadata)
         if self.cut:
             self.closing = emitter.cut("max_output_tokens", self.usage)
         else:
@@ -155,6 +187,7 @@ class Progress:
             open_calls=list(context.open_calls.values()),
             item_ids=self._item_ids,
             call_ids=self._call_ids,
+            verdict=context.verdict,
         )
 
     def record(self, error: ApiError | None) -> TurnRecord:
@@ -163,7 +196,7 @@ class Progress:
         self._clock.lap("end")
         return TurnRecord(
             response_id=response.id,
-            previous_response_id=response.previous_response_id,
+            previous_response_id=_loggable(response.previous_response_id),
             connection_id=self._port.connection_id,
             transport=self._port.transport,
             tenant=self._port.tenant,
@@ -175,6 +208,9 @@ class Progress:
             items_in=self._items_in,
             items_out=len(self.emitter.output),
             timings_ms=self._clock.milliseconds,
+            created_at=response.created_at,
+            verdict=self.verdict.encode(),
+            kind="rollout" if self._port.lane.suspends else "response",
         )
 
     async def _open_run(self, context: Context) -> tuple[Sequence, int]:
@@ -254,7 +290,7 @@ def invalid_record(previous_response_id: str | None, port: Port, error: ApiError
     """A create that was refused before it was understood, for post-inference."""
     return TurnRecord(
         response_id="",
-        previous_response_id=previous_response_id,
+        previous_response_id=_loggable(previous_response_id),
         connection_id=port.connection_id,
         transport=port.transport,
         tenant=port.tenant,
@@ -262,6 +298,11 @@ def invalid_record(previous_response_id: str | None, port: Port, error: ApiError
         status="refused",
         error_code=error.code if error else None,
     )
+
+
+def _loggable(response_id: str | None) -> str | None:
+    """An id for the log, if it looks like one of ours: people paste other things there, keys among them."""
+    return response_id if response_id is None or _OWN_ID.fullmatch(response_id) else "[not one of ours]"
 
 
 def run_of(context: Context) -> Sequence:

@@ -95,12 +95,16 @@ class _Turn:
             if progress.cut or not progress.emitter.open_calls or not self.port.lane.suspends:
                 return
             new_items = await self._suspend(progress, context)
+            await progress.screen(context, new_items)
 
     async def _sample(self, sampler: Sampler, progress: Progress) -> None:
         while (deltas := await sampler.next()) is not None:
             events = [event for delta in deltas for event in progress.emitter.feed(delta)]
             if events:
                 progress.mark_first_token()
+            if sampler.has_ended:
+                progress.hold(events)
+            elif events:
                 self.port.send(events)
             await self.port.drain()
         progress.sampled(sampler)
@@ -115,6 +119,7 @@ class _Turn:
             emitted=emitter.since_pause,
             item_ids=context.item_ids,
         )
+        self.port.send(progress.take_held())
         items = await self.port.suspend(emitter.pause(progress.usage), pause)
         progress.resumed()
         return items
@@ -137,6 +142,7 @@ class _Turn:
         progress.finish()
         if not self.start.request.stored:
             return
+        self.port.send(progress.take_held())  # they do not wait for the store
         try:
             await self.services.store.save(progress.state())
         except Exception:
@@ -149,10 +155,10 @@ class _Turn:
         if self.error is not None:
             self.services.metrics.failed += 1
             lane.evict()
-            self.port.send_failure(progress.emitter.fail(self.error), self.error)
+            self.port.send_failure([*progress.take_held(), *progress.emitter.fail(self.error)], self.error)
         else:
             lane.publish(Latest(response_id=progress.emitter.response.id, context=plan.hand_over()))
-            self.port.send(progress.closing)
+            self.port.send([*progress.take_held(), *progress.closing])
 
     async def release(self) -> None:
         """Free the engine's run unless the lane has it now."""

@@ -28,6 +28,8 @@ class Sampler:
         metrics: Metrics,
     ) -> None:
         self.cut = False
+        self.has_ended = False
+        """Whether the last batch was taken: ``next`` has nothing more to wait for."""
         self.tokens = 0
         """Ids taken so far."""
         self._sequence = sequence
@@ -38,11 +40,10 @@ class Sampler:
         self._single_call = single_call
         self._metrics = metrics
         self._in_call = False
-        self._ended = False
 
     async def next(self) -> list[Delta] | None:
         """The deltas of the next batch, or None at the end. Raises ``ModelFault``."""
-        if self._ended:
+        if self.has_ended:
             return None
         batch = await self._sequence.next(self._next_params())
         deltas, taken = self._take(batch.ids)
@@ -51,10 +52,10 @@ class Sampler:
         self._metrics.tokens_sampled += taken
         if taken < len(batch.ids):
             await self._sequence.discard(len(batch.ids) - taken)
-            self._ended = True
+            self.has_ended = True
         elif batch.finished:
-            self._ended = True
-        if self._ended:
+            self.has_ended = True
+        if self.has_ended:
             self._close_context()
             deltas += self._parser.finish()
         return deltas

@@ -19,6 +19,7 @@ from respserver.store.base import Store
 from respserver.turn.heads import HeadCache
 from respserver.turn.postinference import PostInference
 from respserver.turn.routing import KeptRoute, Router
+from respserver.turn.safety import Screening
 
 
 class Services(msgspec.Struct, kw_only=True):
@@ -30,6 +31,7 @@ class Services(msgspec.Struct, kw_only=True):
     post: PostInference
     metrics: Metrics
     heads: HeadCache
+    screening: Screening
     new_id: Callable[[str], str]
     """Makes an id with the given prefix."""
     now: Callable[[], float]

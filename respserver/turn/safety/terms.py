@@ -1,0 +1,177 @@
+"""A classifier that looks for terms and patterns from a file; the file's form stands in docs/safety.md.
+
+Terms are sequences of words, looked up in a table by their first word, and not branches of one big expression: the
+work is linear in the text and the same for ten terms and ten thousand, and terms that overlap or hold one another are
+all found. A pattern is searched by itself, so that its groups and references count from 1.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+import trio
+
+from respserver.errors import ConfigError
+from respserver.schema.items import InputItem
+from respserver.turn.safety.base import PASS, Action, Verdict
+from respserver.turn.safety.texts import texts_of
+
+BATCH_WORDS = 4096
+BATCH_CHARACTERS = 1 << 15
+"""About 1 ms of work, after which other tasks may run."""
+
+_UNSPACED = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+"""Thai, Lao, Burmese, Khmer, kana and Han put no spaces between words: there, each character is a word of its own."""
+_WORD = re.compile(rf"[^\W{_UNSPACED}]+|[{_UNSPACED}]|[^\w\s]")
+_ASCII_WORD = re.compile(r"[a-z0-9_]+|[^a-z0-9_\s]", re.ASCII)
+"""The same for ASCII in lower case, three times as fast."""
+_INVISIBLE = dict.fromkeys([0xAD, 0x34F, 0x61C, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070),
+                            *range(0xFE00, 0xFE10), 0xFEFF])  # fmt: skip
+"""Characters that nobody sees, such as the soft hyphen, would else hide a term."""
+_PREFIXED = re.compile(r"(?P<prefix>.*?)\s*:(?:\s+|$)(?P<rest>.*)")
+_PREFIX = re.compile(r"(?:(?P<action>block|flag)(?:\s+|$))?(?P<category>[A-Za-z0-9][A-Za-z0-9_./-]{0,63})?")
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What is looked for, and the verdict on each."""
+
+    by_first_word: dict[str, list[tuple[list[str], Verdict]]]
+    patterns: list[tuple[re.Pattern[str], Verdict]]
+    longest: int
+    """Words of the longest term."""
+
+
+class TermsClassifier:
+    """Finds ``terms`` in the new items."""
+
+    reads: Literal["new", "context"] = "new"
+
+    def __init__(self, name: str, terms: Terms, *, when: Literal["before", "beside"] = "before") -> None:
+        self.name = name
+        self.when: Literal["before", "beside"] = when
+        self._terms = terms
+
+    async def screen(self, items: Sequence[InputItem], verdict: Verdict) -> Verdict:  # noqa: ARG002 - an interface's
+        """All that is found, in the order of the text. Waits only to let other tasks run during long texts."""
+        found = PASS
+        worked = 0
+        for characters, said in _search(self._terms, items):
+            found = found.merged(said)
+            worked += characters
+            if worked >= BATCH_CHARACTERS:
+                worked = 0
+                await trio.lowlevel.checkpoint()
+        return found
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+def read_terms(lines: Iterable[str], file: str, category: str) -> Terms:
+    """The terms of a file's lines; ``category`` is that of lines which name none.
+
+    Raises ``ConfigError`` whose ``option`` is ``file:line``.
+    """
+    terms = Terms(by_first_word={}, patterns=[], longest=1)
+    longest = 1
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            verdict, rest = _read_line(text, category)
+            if len(rest) > 1 and rest.startswith("/") and rest.endswith("/"):
+                terms.patterns.append((_compile(rest[1:-1]), verdict))
+            else:
+                words = _words(rest)
+                terms.by_first_word.setdefault(words[0], []).append((words, verdict))
+                longest = max(longest, len(words))
+        except ValueError as error:
+            raise ConfigError(f"{file}:{number}", str(error)) from error
+    return msgspec.structs.replace(terms, longest=longest)
+
+
+def normalise(text: str) -> str:
+    """The form in which texts are compared: case, width, ligatures and invisible characters make no difference."""
+    if text.isascii():
+        return text.lower()
+    visible = unicodedata.normalize("NFKC", text).translate(_INVISIBLE)
+    return unicodedata.normalize("NFKC", visible.casefold())
+
+
+def _read_line(text: str, category: str) -> tuple[Verdict, str]:
+    """The verdict and the term of ``[block|flag] [category]: term``, where all up to the colon may be left out."""
+    line = None if text.startswith("/") else _PREFIXED.fullmatch(text)
+    if line is None:
+        return Verdict("block", (category,)), text
+    prefix = _PREFIX.fullmatch(line["prefix"])
+    if prefix is None:
+        raise ValueError(f"'{line['prefix']}' in front of the colon is not '[block|flag] [category]'")
+    action: Action = "flag" if prefix["action"] == "flag" else "block"
+    return Verdict(action, (prefix["category"] or category,)), line["rest"]
+
+
+def _words(text: str) -> list[str]:
+    words = [word for batch in _batches(normalise(text)) for word in batch]
+    if not words:
+        raise ValueError("there is no term")
+    return words
+
+
+def _compile(source: str) -> re.Pattern[str]:
+    try:
+        pattern = re.compile(unicodedata.normalize("NFC", source), re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    if pattern.search("") is not None:
+        raise ValueError("the pattern matches the empty text, hence every text")
+    return pattern
+
+
+def _search(terms: Terms, items: Iterable[InputItem]) -> Iterator[tuple[int, Verdict]]:
+    """What is found, piece by piece, each with the characters that it took."""
+    for item in items:
+        for text in texts_of(item):
+            normal = normalise(text)
+            yield from _search_words(terms, normal)
+            for pattern, verdict in terms.patterns:
+                yield len(normal), verdict if pattern.search(normal) else PASS
+
+
+def _search_words(terms: Terms, text: str) -> Iterator[tuple[int, Verdict]]:
+    if not terms.by_first_word:
+        return
+    kept: list[str] = []
+    for batch in _batches(text):
+        words = kept + batch
+        yield sum(map(len, batch)), _find(terms, words)
+        # A term may begin in one batch and end in the next.
+        kept = words[-(terms.longest - 1) :] if terms.longest > 1 else []
+
+
+def _batches(text: str) -> Iterator[list[str]]:
+    word = _ASCII_WORD if text.isascii() else _WORD
+    if len(text) <= BATCH_CHARACTERS:
+        yield word.findall(text)
+        return
+    matches = word.finditer(text)
+    while batch := [match[0] for match in itertools.islice(matches, BATCH_WORDS)]:
+        yield batch
+
+
+def _find(terms: Terms, words: list[str]) -> Verdict:
+    found = PASS
+    if terms.by_first_word.keys().isdisjoint(words):
+        return found
+    for index, word in enumerate(words):
+        for term, verdict in terms.by_first_word.get(word, ()):
+            if words[index : index + len(term)] == term:
+                found = found.merged(verdict)
+    return found

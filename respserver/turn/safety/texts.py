@@ -1,0 +1,38 @@
+"""What there is to read in an item: the texts that the model is shown of it (``tokens/render.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from respserver.schema.items import (
+    AdditionalToolsItem,
+    CallOutputItem,
+    FunctionCallItem,
+    InputItem,
+    InputPart,
+    MessageItem,
+    OpaqueItem,
+    ReasoningItem,
+)
+
+
+def texts_of(item: InputItem) -> list[str]:
+    """Each text by itself, for a classifier that reads; images and files have none."""
+    match item:
+        case MessageItem(parts=parts) | CallOutputItem(parts=parts):
+            return _texts(parts)
+        case FunctionCallItem(name=name, arguments=arguments):
+            return [name, arguments]
+        case ReasoningItem(summary=summary, content=content):
+            return [*summary, *content]
+        case AdditionalToolsItem(tools=tools):
+            return [bytes(tools).decode("utf-8", "replace")]
+        case OpaqueItem(raw=raw):
+            return [raw.decode("utf-8", "replace")]
+        case _:  # pragma: no cover - the type checker sees that every kind stands above
+            assert_never(item)
+
+
+def _texts(parts: Sequence[InputPart]) -> list[str]:
+    return [text for part in parts for text in (part.text, part.refusal) if text]
