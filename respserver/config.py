@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Meta
 
 from respserver.errors import ConfigError
-
-MIB = 1 << 20
+from respserver.limits import Limits as Limits
+from respserver.limits import Seconds
 
 
 class Group(enum.StrEnum):
@@ -51,79 +51,6 @@ class Mode(enum.StrEnum):
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
-Seconds = Annotated[float, Meta(gt=0, lt=1e9)]
-"""Some thirty years at most: no deadline is infinite."""
-Count = Annotated[int, Meta(ge=1)]
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds and deadlines. Each is counted in the unit its name ends with, or in pieces."""
-
-    message_bytes: Annotated[
-        int, Meta(ge=1024, description="Largest WebSocket message and largest HTTP body after decompression, in bytes.")
-    ] = 16 * MIB
-    """The real service closes with 1009 somewhere near 16 MiB (protocol.md section 1.3)."""
-    head_bytes: Annotated[int, Meta(ge=1024, description="Largest request head, in bytes.")] = 64 << 10
-    handshake_seconds: Annotated[
-        Seconds, Meta(description="How long a new connection may take to send its first request head.")
-    ] = 15.0
-    queued_creates: Annotated[
-        Count, Meta(description="How many response.create events may wait on one connection.")
-    ] = 64
-    """Another gateway's bound (protocol.md section 1.7); the API does not publish one."""
-    queued_bytes: Annotated[
-        int,
-        Meta(
-            ge=1024, description="Size of all response.create events that one connection may have running or waiting."
-        ),
-    ] = 64 * MIB
-    outbox_bytes: Annotated[
-        int, Meta(ge=4096, description="Bytes that may wait for a slow reader before its turn waits too.")
-    ] = MIB
-    write_seconds: Annotated[
-        Seconds,
-        Meta(description="How long a peer may take nothing before it is given up."),
-    ] = 30.0
-    ping_seconds: Annotated[float, Meta(ge=0, lt=1e9, description="Interval of WebSocket pings; 0 sends none.")] = 20.0
-    pong_seconds: Annotated[
-        Seconds, Meta(description="How long an unanswered ping is waited for before the peer counts as gone.")
-    ] = 20.0
-    connection_seconds: Annotated[Seconds, Meta(description="Greatest age of a WebSocket connection.")] = 3600.0
-    """60 minutes, as documented (protocol.md section 1.5)."""
-    tool_seconds: Annotated[
-        Seconds, Meta(description="How long a suspended rollout waits for response.append (prototype mode).")
-    ] = 600.0
-    grace_seconds: Annotated[
-        float, Meta(ge=0, lt=1e9, description="How long running turns may go on at shutdown and at the age limit.")
-    ] = 10.0
-    end_seconds: Annotated[
-        Seconds,
-        Meta(description="Deadline for saving a turn and writing its terminal event."),
-    ] = 5.0
-    inline_tokenize_bytes: Annotated[
-        int, Meta(ge=0, description="Text up to this size is tokenised on the event loop, more in a worker thread.")
-    ] = 2048
-    """About 1 ms of work; a thread costs 0.25 ms of waiting (design.md section 6)."""
-    store_responses: Annotated[Count, Meta(description="How many stored responses the memory store keeps.")] = 10_000
-    store_bytes: Annotated[
-        int, Meta(ge=1, description="How many bytes of stored responses the memory store keeps.")
-    ] = 256 * MIB
-    store_seconds: Annotated[
-        Seconds,
-        Meta(description="How long an unused chain of stored responses is kept."),
-    ] = 30 * 86400.0
-    """30 days, as documented (protocol.md section 5.4)."""
-    post_queue: Annotated[
-        Count, Meta(description="How many finished turns may wait for their log line and bookkeeping.")
-    ] = 1024
-    ledger_records: Annotated[
-        Count, Meta(description="How many finished turns the ledger keeps when it has no file.")
-    ] = 1_000
-    """For tests that look at them; more would only burden the garbage collector."""
-    ledger_waiting: Annotated[
-        Count, Meta(description="How many finished turns are kept while the ledger's file cannot be written.")
-    ] = 16_384
-    """About 1 KB each: 16 MB, or four hours at a turn a second."""
 
 
 class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,11 +22,11 @@ from respserver.store.base import Store
 from respserver.store.memory import MemoryStore
 from respserver.tokens.render import Template
 from respserver.tokens.tokenizer import DATA_FILE, Tokenizer
-from respserver.turn.heads import HeadCache
 from respserver.turn.postinference import PostInference
 from respserver.turn.routing import Route, Router
 from respserver.turn.safety import build_screening
 from respserver.turn.services import Services
+from respserver.turn.tokencache import TokenCache
 
 TOKENISE_THREADS = 2
 """More would only compete for the same cores; the tokenizer has threads of its own."""
@@ -60,7 +60,7 @@ def build_services(
             end_seconds=limits.end_seconds,
         ),
         metrics=metrics,
-        heads=HeadCache(),
+        token_cache=TokenCache(limits.token_cache_bytes),
         screening=build_screening(config),
         new_id=new_id,
         now=time.time,

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "respserver"
 MAX_LINES = 400
 
 FLOORS: list[set[str]] = [
-    {"errors", "message_socket"},
+    {"errors", "message_socket", "limits"},
     {"config", "schema", "metrics", "logger", "http11"},
     {"state", "tokens"},
     {"protocol", "engines", "store", "ledger"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from array import array
 from typing import Any
 
 import pytest
@@ -13,11 +12,9 @@ from respserver.config import Config, Limits, RouteConfig
 from respserver.engines.sim import Script, Sim, call, delay, fault, step
 from respserver.errors import ConfigError, ModelNotFound
 from respserver.metrics import MAX_UNKNOWN_FIELDS, Metrics
-from respserver.schema.tools import NO_TOOLS, parse_tools
 from respserver.services import build_services, bundled_template, new_id
 from respserver.session import Session
 from respserver.tokens.render import Template
-from respserver.turn.heads import HeadCache, head_key
 from respserver.turn.postinference import PostInference, TurnRecord
 from respserver.turn.routing import KeptRoute, Route, Router
 from tests.support.fake_socket import FakeSocket
@@ -213,29 +210,6 @@ async def test_tools_of_the_context_stay_on_offer_in_a_chain_and_from_the_store(
     assert calls_of(called)[0]["name"] == "get_tide"
     answer = await post(server, previous_response_id=warm["id"], input="tide?", tool_choice="required")
     assert calls_of(answer.json())[0]["name"] == "get_tide"
-
-
-def test_heads_are_kept_within_their_bound_and_apart_by_tenant() -> None:
-    tools = parse_tools(b'[{"type":"function","name":"f"}]')
-    keys = {
-        head_key("t", "I", tools, "fp"),
-        head_key("u", "I", tools, "fp"),
-        head_key("t", "J", tools, "fp"),
-        head_key("t", "I", NO_TOOLS, "fp"),
-        head_key("t", "I", tools, "other"),
-        head_key("t", None, tools, "fp"),
-    }
-    assert len(keys) == 6
-    cache = HeadCache(max_tokens=10)
-    cache.put(b"a", array("I", range(6)))
-    cache.put(b"b", array("I", range(4)))
-    assert cache.get(b"a") is not None  # now b is the least lately used
-    cache.put(b"c", array("I", range(3)))
-    assert cache.get(b"b") is None
-    assert cache.get(b"a") is not None
-    cache.put(b"d", array("I", range(50)))  # larger than the bound: it alone is kept
-    assert cache.get(b"d") is not None
-    assert cache.get(b"a") is None
 
 
 def record(number: int) -> TurnRecord:

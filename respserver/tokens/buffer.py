@@ -63,6 +63,10 @@ class TokenBuffer:
         copy._ids = self._ids[:]
         return copy
 
+    def since(self, start: int) -> array[int]:
+        """A copy of the ids from index ``start`` on."""
+        return self._ids[start:]
+
     def tobytes(self, start: int = 0) -> bytes:
         """The ids from index ``start`` on as little-endian uint32, for a store."""
         ids = self._ids[start:]

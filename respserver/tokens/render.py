@@ -19,6 +19,7 @@ reads the same form back.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import Literal, assert_never
 
@@ -109,14 +110,22 @@ class Template:
 
     def tokenise(self, pieces: Pieces) -> list[int]:
         """The ids of pieces. Takes about 0.5 ms per KB of text and lets other threads run meanwhile."""
-        texts = iter(self.tokenizer.encode_batch([piece for piece in pieces if isinstance(piece, str)]))
-        ids: list[int] = []
-        for piece in pieces:
-            if isinstance(piece, str):
-                ids += next(texts)
-            else:
-                ids.append(piece)
-        return ids
+        return self.tokenise_each([pieces])[0].tolist()
+
+    def tokenise_each(self, items: Sequence[Pieces]) -> list[array[int]]:
+        """The ids of several pieces' lists, one array for each; all texts go to the tokenizer together."""
+        texts = [piece for pieces in items for piece in pieces if isinstance(piece, str)]
+        encoded = iter(self.tokenizer.encode_batch(texts))
+        results: list[array[int]] = []
+        for pieces in items:
+            ids = array("I")
+            for piece in pieces:
+                if isinstance(piece, str):
+                    ids.extend(next(encoded))
+                else:
+                    ids.append(piece)
+            results.append(ids)
+        return results
 
     def text_bytes(self, pieces: Pieces) -> int:
         """How many bytes of text ``tokenise`` would have to work on."""

@@ -39,11 +39,11 @@ async def hydrate(response_id: str, tenant: str, services: Services) -> Context:
     )
 
 
-async def rerender(context: Context, template: Template, services: Services) -> None:
+async def rerender(context: Context, template: Template, tenant: str, services: Services) -> None:
     """Render a context's whole past again, for a route with another tokenizer or template."""
     items = name_outputs(read_items(past_items(context)))
     context.buffer = TokenBuffer()
-    context.buffer.extend(await render_items(template, items, services))
+    context.buffer.extend(await render_items(template, tenant, items, services))
     context.fingerprint = template.fingerprint
     context.head_key = b""
 

@@ -38,6 +38,7 @@ class Plan:
         added_tools: dict[str, ToolDef],
         chosen_tools: tuple[str, ...],
         verdict: Verdict,
+        tenant: str,
         services: Services,
         *,
         from_lane: bool,
@@ -52,6 +53,7 @@ class Plan:
         """Qualified names that ``tool_choice`` narrows the offer to; empty is all."""
         self.verdict = verdict
         """What the classifiers that speak first have said."""
+        self._tenant = tenant
         self._services = services
         self._from_lane = from_lane
         self._owned = not from_lane
@@ -63,7 +65,7 @@ class Plan:
             lane.take()
         self._owned = True
         if context.fingerprint != self.route.template.fingerprint:
-            await rerender(context, self.route.template, self._services)
+            await rerender(context, self.route.template, self._tenant, self._services)
         context.open_calls = {}
         context.added_tools.update(self.offered_later)
         return context
@@ -97,7 +99,9 @@ async def make_plan(start: StartTurn, port: Port, services: Services) -> Plan:
     for name in request.unknown:
         services.metrics.count_unknown(name)
         log.debug("unknown_field", field=name[:MAX_LOGGED_NAME], connection_id=port.connection_id)
-    return Plan(route, context, items, added, chosen, verdict, services, from_lane=start.parent is not None)
+    return Plan(
+        route, context, items, added, chosen, verdict, port.tenant, services, from_lane=start.parent is not None
+    )
 
 
 async def screen_first(

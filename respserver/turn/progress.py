@@ -19,14 +19,14 @@ from respserver.schema.request import CreateRequest
 from respserver.schema.response import InputTokensDetails, OutputTokensDetails, Usage
 from respserver.state import ResponseState, StoredItem
 from respserver.tokens.parse import OutputParser
-from respserver.turn.heads import head_key
 from respserver.turn.plan import Plan, close_run, screen_first, whole_context
 from respserver.turn.postinference import TurnRecord
-from respserver.turn.rendering import render_head, render_items
+from respserver.turn.rendering import remember_sampled, render_head, render_items
 from respserver.turn.response import new_response
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
+from respserver.turn.tokencache import head_key
 
 _OWN_ID = re.compile(r"resp_[0-9A-Za-z_]{1,59}")
 VERDICT_KEY = "safety_verdict"
@@ -57,6 +57,7 @@ class Progress:
         self._items_in = 0
         self._pauses = 0
         self._body_start = 0
+        self._sampled_from = 0
         self._clock = Stopwatch()
         response = new_response(request, services.new_id("resp"), int(services.now()))
         self.emitter = Emitter(
@@ -87,7 +88,7 @@ class Progress:
 
     async def _extend(self, context: Context, items: list[InputItem]) -> None:
         self._note_inputs(context, items)
-        context.buffer.extend(await render_items(self._plan.route.template, items, self._services))
+        context.buffer.extend(await render_items(self._plan.route.template, self._port.tenant, items, self._services))
         self._clock.lap("render")
         sequence, reused = await self._open_run(context)
         total = context.head_tokens + len(context.buffer)
@@ -101,6 +102,7 @@ class Progress:
 
     def sampler(self, context: Context) -> Sampler:
         """A sampling run on what the context holds now."""
+        self._sampled_from = len(context.buffer)
         params = self._request.params
         return Sampler(
             run_of(context),
@@ -217,11 +219,11 @@ class Progress:
         """The engine's run on this head, and how many of its tokens are reused; a new head makes a new run."""
         route, services, request = self._plan.route, self._services, self._request
         instructions = request.params.instructions
-        key = head_key(self._port.tenant, instructions, request.tools, f"{route.engine.name}/{context.fingerprint}")
+        key = head_key(f"{route.engine.name}/{context.fingerprint}", instructions, request.tools)
         if context.sequence is not None and context.head_key == key:
             return run_of(context), context.head_tokens + context.buffer.seen
         await close_run(context, services.config.limits.end_seconds)
-        head = await render_head(route.template, key, instructions, request.tools.raw, services)
+        head = await render_head(route.template, self._port.tenant, instructions, request.tools, services)
         sequence = await route.engine.open()
         context.sequence = sequence
         services.metrics.sequences_opened += 1
@@ -268,8 +270,11 @@ class Progress:
 
     def _note_outputs(self) -> None:
         """What was emitted since the last pause is now part of the past."""
-        context = self._plan.context
-        for item in self.emitter.since_pause:
+        context, outputs = self._plan.context, self.emitter.since_pause
+        if outputs:
+            sampled = context.buffer.since(self._sampled_from)
+            remember_sampled(self._plan.route.template, self._port.tenant, outputs, sampled, self._services)
+        for item in outputs:
             self._items.append(StoredItem("output", encode(item)))
             self._item_ids.append(item.id)
             context.item_ids.add(item.id)

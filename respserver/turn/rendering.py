@@ -1,4 +1,4 @@
-"""Items and heads to token ids: inline while short, in a worker thread above (design.md section 6)."""
+"""Items and heads to token ids: kept ones, else inline while short, in a worker thread above (design.md section 6)."""
 
 from __future__ import annotations
 
@@ -6,33 +6,73 @@ from array import array
 
 import trio
 
-from respserver.schema.items import InputItem
+from respserver.schema.items import InputItem, OutputItem
+from respserver.schema.tools import ToolSet
 from respserver.tokens.render import Pieces, Template
+from respserver.tokens.special import Special
 from respserver.turn.services import Services
+from respserver.turn.tokencache import head_key, item_key, scope_of, whole_items
 
 
-async def render_items(template: Template, items: list[InputItem], services: Services) -> array[int]:
-    """The ids of items, in order."""
+async def render_items(template: Template, tenant: str, items: list[InputItem], services: Services) -> array[int]:
+    """The ids of items, in order. Items that this tenant had rendered or sampled before are not tokenised again."""
     services.metrics.items_rendered += len(items)
-    return await _tokenise(template, [piece for item in items for piece in template.item(item)], services)
+    pieces = [template.item(item) for item in items]
+    cache = services.token_cache
+    if not cache.is_on:
+        return _joined(await _tokenise(template, pieces, services))
+    scope = scope_of(tenant, template.fingerprint)
+    keys = [item_key(scope, each) for each in pieces]
+    found = [cache.get(key) for key in keys]
+    missing = [index for index, ids in enumerate(found) if ids is None]
+    made = await _tokenise(template, [pieces[index] for index in missing], services) if missing else []
+    for index, ids in zip(missing, made, strict=True):
+        found[index] = ids
+        cache.put(keys[index], ids)
+    return _joined([ids for ids in found if ids is not None])
+
+
+def remember_sampled(
+    template: Template, tenant: str, items: list[OutputItem], ids: array[int], services: Services
+) -> None:
+    """Keep the ids that the model sampled for its items, so that a client that sends them back gets just those."""
+    if not services.token_cache.is_on:
+        return
+    sampled = whole_items(ids, Special.START)
+    if len(sampled) != len(items):
+        return  # a model that broke its own form: its items are rendered like anybody's
+    scope = scope_of(tenant, template.fingerprint)
+    for item, item_ids in zip(items, sampled, strict=True):
+        pieces = template.item(item)
+        if pieces:  # reasoning that was not shown cannot be sent back
+            services.token_cache.put(item_key(scope, pieces), item_ids)
 
 
 async def render_head(
-    template: Template, key: bytes, instructions: str | None, tools_raw: bytes, services: Services
+    template: Template, tenant: str, instructions: str | None, tools: ToolSet, services: Services
 ) -> array[int]:
-    """The ids of a head: kept ones if the same head was rendered before."""
-    ids = services.heads.get(key)
+    """The ids of a head: kept ones if this tenant had the same head rendered before."""
+    key = head_key(scope_of(tenant, template.fingerprint), instructions, tools)
+    ids = services.token_cache.get(key)
     if ids is None:
         services.metrics.heads_rendered += 1
-        ids = await _tokenise(template, template.head(instructions, tools_raw), services)
-        services.heads.put(key, ids)
+        (ids,) = await _tokenise(template, [template.head(instructions, tools.raw)], services)
+        services.token_cache.put(key, ids)
     return ids
 
 
-async def _tokenise(template: Template, pieces: Pieces, services: Services) -> array[int]:
-    size = template.text_bytes(pieces)
+async def _tokenise(template: Template, items: list[Pieces], services: Services) -> list[array[int]]:
+    size = sum(template.text_bytes(pieces) for pieces in items)
     services.metrics.bytes_tokenised += size
     if size <= services.config.limits.inline_tokenize_bytes:
-        return array("I", template.tokenise(pieces))
-    ids = await trio.to_thread.run_sync(template.tokenise, pieces, limiter=services.tokenise_limiter)
-    return array("I", ids)
+        return template.tokenise_each(items)
+    return await trio.to_thread.run_sync(template.tokenise_each, items, limiter=services.tokenise_limiter)
+
+
+def _joined(parts: list[array[int]]) -> array[int]:
+    if len(parts) == 1:
+        return parts[0]
+    ids = array("I")
+    for part in parts:
+        ids += part
+    return ids

@@ -16,10 +16,10 @@ from respserver.protocol.lane import Lane
 from respserver.schema.events import Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.store.base import Store
-from respserver.turn.heads import HeadCache
 from respserver.turn.postinference import PostInference
 from respserver.turn.routing import KeptRoute, Router
 from respserver.turn.safety import Screening
+from respserver.turn.tokencache import TokenCache
 
 
 class Services(msgspec.Struct, kw_only=True):
@@ -30,7 +30,7 @@ class Services(msgspec.Struct, kw_only=True):
     router: Router
     post: PostInference
     metrics: Metrics
-    heads: HeadCache
+    token_cache: TokenCache
     screening: Screening
     new_id: Callable[[str], str]
     """Makes an id with the given prefix."""

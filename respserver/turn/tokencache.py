@@ -1,0 +1,102 @@
+"""Token ids of items and heads, kept for whoever sends the same again (design.md section 5, "Rendered-token cache").
+
+Clients without a chain resend everything; what was rendered or sampled before is then found by content. The key is made
+of the pieces that would be tokenised, so that ids, unknown fields and the shape an item came in do not matter, and that
+what the model sampled is found again as it was sampled. Keys of different tenants, tokenizers and templates never meet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from respserver.schema.tools import ToolSet
+from respserver.tokens.render import Pieces
+
+DIGEST_BYTES = 16
+ENTRY_BYTES = 200
+"""About what an entry costs beside its ids."""
+
+
+class TokenCache:
+    """Ids by key within a bound in bytes, the least lately used out first. A bound of 0 keeps nothing."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.hits = 0
+        self.misses = 0
+        self.bytes = 0
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[bytes, array[int]] = OrderedDict()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is ever kept."""
+        return self._max_bytes > 0
+
+    def get(self, key: bytes) -> array[int] | None:
+        """The ids, if they are here. They are shared: nobody may change them."""
+        ids = self._entries.get(key)
+        if ids is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._entries.move_to_end(key)
+        return ids
+
+    def put(self, key: bytes, ids: array[int]) -> None:
+        """Keep ids under a key; what is there already stays."""
+        if key in self._entries or not self.is_on:
+            return
+        self._entries[key] = ids
+        self.bytes += _cost(ids)
+        while self.bytes > self._max_bytes:
+            _, dropped = self._entries.popitem(last=False)
+            self.bytes -= _cost(dropped)
+
+
+def head_key(scope: str, instructions: str | None, tools: ToolSet) -> bytes:
+    """What two heads must share to be the same one. ``scope`` says for whom and for which template."""
+    digest = _digest("head", scope)
+    digest.update((instructions or "").encode("utf-8", "replace"))
+    digest.update(b"\0" if instructions is None else b"\1")
+    digest.update(tools.digest)
+    return digest.digest()
+
+
+def item_key(scope: str, pieces: Pieces) -> bytes:
+    """What two items must share to be the same tokens."""
+    digest = _digest("item", scope)
+    for piece in pieces:
+        if isinstance(piece, str):
+            text = piece.encode("utf-8", "replace")
+            digest.update(b"%d:" % len(text))
+            digest.update(text)
+        else:
+            digest.update(b"<%d>" % piece)
+    return digest.digest()
+
+
+def scope_of(tenant: str, fingerprint: str) -> str:
+    """For whom and for which tokenizer and template ids are good; lengths keep two names from reading as others."""
+    return f"{len(tenant)}:{tenant}{fingerprint}"
+
+
+def whole_items(ids: Iterable[int], start: int) -> list[array[int]]:
+    """Cut sampled ids into items: each begins with the id ``start`` (for what stands before the first, nothing)."""
+    items: list[array[int]] = []
+    for token in ids:
+        if token == start:
+            items.append(array("I"))
+        if items:
+            items[-1].append(token)
+    return items
+
+
+def _digest(kind: str, scope: str) -> hashlib.blake2b:
+    return hashlib.blake2b(f"{kind}\0{len(scope)}:{scope}".encode("utf-8", "replace"), digest_size=DIGEST_BYTES)
+
+
+def _cost(ids: array[int]) -> int:
+    return ENTRY_BYTES + ids.itemsize * len(ids)
