@@ -19,7 +19,6 @@ reads the same form back.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Sequence
 from typing import Literal, assert_never
 
@@ -110,18 +109,18 @@ class Template:
 
     def tokenise(self, pieces: Pieces) -> list[int]:
         """The ids of pieces. Takes about 0.5 ms per KB of text and lets other threads run meanwhile."""
-        return self.tokenise_each([pieces])[0].tolist()
+        return self.tokenise_each([pieces])[0]
 
-    def tokenise_each(self, items: Sequence[Pieces]) -> list[array[int]]:
-        """The ids of several pieces' lists, one array for each; all texts go to the tokenizer together."""
+    def tokenise_each(self, items: Sequence[Pieces]) -> list[list[int]]:
+        """The ids of several lists of pieces, each by itself; all texts go to the tokenizer together."""
         texts = [piece for pieces in items for piece in pieces if isinstance(piece, str)]
         encoded = iter(self.tokenizer.encode_batch(texts))
-        results: list[array[int]] = []
+        results: list[list[int]] = []
         for pieces in items:
-            ids = array("I")
+            ids: list[int] = []
             for piece in pieces:
                 if isinstance(piece, str):
-                    ids.extend(next(encoded))
+                    ids += next(encoded)
                 else:
                     ids.append(piece)
             results.append(ids)

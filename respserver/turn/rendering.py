@@ -65,8 +65,12 @@ async def _tokenise(template: Template, items: list[Pieces], services: Services)
     size = sum(template.text_bytes(pieces) for pieces in items)
     services.metrics.bytes_tokenised += size
     if size <= services.config.limits.inline_tokenize_bytes:
-        return template.tokenise_each(items)
-    return await trio.to_thread.run_sync(template.tokenise_each, items, limiter=services.tokenise_limiter)
+        return _tokenise_each(template, items)
+    return await trio.to_thread.run_sync(_tokenise_each, template, items, limiter=services.tokenise_limiter)
+
+
+def _tokenise_each(template: Template, items: list[Pieces]) -> list[array[int]]:
+    return [array("I", ids) for ids in template.tokenise_each(items)]
 
 
 def _joined(parts: list[array[int]]) -> array[int]:
