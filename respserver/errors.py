@@ -232,9 +232,9 @@ class ConnectionLimitReached(InvalidRequest):
     code = "websocket_connection_limit_reached"
 
     def __init__(self, minutes: float) -> None:
+        age = f"{minutes:g} minutes" if minutes >= 1 else f"{minutes * 60:g} seconds"
         super().__init__(
-            f"Responses websocket connection limit reached ({minutes:g} minutes). "
-            "Create a new websocket connection to continue."
+            f"Responses websocket connection limit reached ({age}). Create a new websocket connection to continue."
         )
 
 

@@ -65,6 +65,13 @@ class LanePort:
         self._wake, woken = trio.open_memory_channel[list[InputItem]](1)
         self.lane.pause = pause
         self.send([done])
+        log.info(
+            "suspended",
+            connection_id=self.connection_id,
+            response_id=pause.response_id,
+            calls=len(pause.open_calls),
+            tool_seconds=self._tool_seconds,
+        )
         with trio.move_on_after(self._tool_seconds):
             return await woken.receive()
         try:

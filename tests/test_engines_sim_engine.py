@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sys
+
 import msgspec
 import pytest
 import trio
@@ -233,6 +236,25 @@ class TestFaults:
 
 
 class TestPace:
+    @pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan, -0.5])
+    @pytest.mark.parametrize("name", ["tps", "ttft", "jitter"])
+    def test_a_pace_that_cannot_be_kept_is_refused_by_name(self, name: str, wrong: float) -> None:
+        with pytest.raises(ValueError, match=f"^{name}: expected a finite number of at least 0, got "):
+            sim("a", **{name: wrong})
+
+    def test_jitter_is_a_share(self) -> None:
+        sim("a", jitter=1)
+        with pytest.raises(ValueError, match=r"^jitter: expected a number from 0 to 1, got 1\.5"):
+            sim("a", jitter=1.5)
+
+    @pytest.mark.parametrize("tps", [1e300, sys.float_info.max])
+    async def test_a_pace_beyond_all_measure_is_at_once(
+        self, autojump_clock: trio.testing.MockClock, tps: float
+    ) -> None:
+        sequence = await sim([LONG, delay(9), "end"], tps=tps, ttft=2, jitter=1).open()
+        assert (await play(sequence))[-1].finished
+        assert trio.current_time() < 12
+
     async def test_tokens_leave_on_an_absolute_schedule(self, autojump_clock: trio.testing.MockClock) -> None:
         sequence = await sim("one two three", tps=10, ttft=1.5).open()
         start, times = trio.current_time(), []

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import jsonschema
 import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
+from respserver.engines.sim.offer import likeness
 from respserver.engines.sim.rehearse import COMMAND, JAVASCRIPT_COMMAND, QUOTED
 from respserver.errors import ModelFault
 from respserver.schema.items import AdditionalToolsItem
@@ -87,6 +92,33 @@ class TestWhichTool:
         with pytest.raises(ModelFault, match="tools in the context cannot be read"):
             await call_of({"type": "function"})
 
+    async def test_a_shell_without_a_place_for_a_command_makes_room_for_the_next(self) -> None:
+        assert (await call_of(function("bash"), function("shell", command=STRING)))[1] == "shell"
+
+    async def test_a_tool_of_a_kind_that_is_not_known_may_hold_anything(self) -> None:
+        assert await call_of({"type": "later", "name": 5, "tools": {}, "description": []}, SHELL) == CALLED_SHELL
+
+    async def test_a_definition_that_comes_again_replaces_the_first(self) -> None:
+        assert await call_of(function("shell", cmd=STRING), custom("shell")) == ("custom_tool_call", "shell", COMMAND)
+
+    @pytest.mark.parametrize(
+        ("name", "reads_as"),
+        [
+            ("__run-Shell.Command", "shell"),
+            ("localShell", "shell"),
+            ("shells", "other"),
+            ("HTTPGet", "other"),
+            ("getHTTPUpdate", "other"),
+            ("getHTTPHead", "reader"),
+            ("-lookUp", "reader"),
+            ("listABigDelete", "other"),
+            ("é", "other"),
+            ("", "other"),
+        ],
+    )
+    def test_names_are_read_word_by_word(self, name: str, reads_as: str) -> None:
+        assert likeness(name) == reads_as
+
 
 class TestToolChoice:
     async def test_none_calls_nothing(self) -> None:
@@ -104,6 +136,22 @@ class TestToolChoice:
     async def test_named_tools_are_demanded_and_no_others(self) -> None:
         assert (await call_of(SHELL, DELETE, tool_names=("delete_file",)))[1] == "delete_file"
         assert (await call_of(SHELL, DELETE, tool_mode="required", tool_names=("delete_file",)))[1] == "delete_file"
+
+    async def test_a_named_tool_of_a_namespace_is_named_with_it(self) -> None:
+        namespace = {"type": "namespace", "name": "files", "tools": [function("drop"), function("list_all")]}
+        assert (await call_of(namespace, tool_names=("files.drop",)))[1] == "files.drop"
+        assert await call_of(namespace, tool_names=("drop",)) == ("message", "You said: hi")
+        plain = {"type": "namespace", "name": "functions", "tools": [function("drop")]}
+        assert (await call_of(namespace, plain, tool_names=("drop",)))[1] == "drop"
+
+    @pytest.mark.slow
+    async def test_thousands_of_names_are_looked_up_at_once(self) -> None:
+        tools = [function(f"tool_{number}") for number in range(20_000)]
+        engine, context = sim(), [head(*tools), user("hi")]
+        started = time.process_time()
+        [item] = await respond(engine, *context, tool_names=tuple(f"tool_{at}" for at in range(19_999, -1, -1)))
+        assert time.process_time() - started < 1
+        assert item[1] == "tool_0"
 
     async def test_named_tools_are_not_called_after_an_output_unless_required(self) -> None:
         context = [head(DELETE), user("hi"), called("delete_file"), output("gone", name="delete_file")]
@@ -188,6 +236,58 @@ class TestShells:
         assert JAVASCRIPT_COMMAND == (
             'const r = await tools.exec_command({cmd: "echo hello from respserver"}); text(JSON.stringify(r));'
         )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+KEYWORDS = ("type", "anyOf", "oneOf", "enum", "const", "default", "items", "$ref", "pattern", "minLength")
+
+
+class TestAnySchema:
+    """What is no schema at all must not break a turn: it is the client's tool, and the answer is ours."""
+
+    @pytest.mark.parametrize(
+        ("parameters", "called_with"),
+        [
+            ({"properties": {"command": {"anyOf": 5}}}, {"command": COMMAND}),
+            ({"properties": {"command": {"oneOf": {"type": "array"}, "anyOf": [5, []]}}}, {"command": COMMAND}),
+            ({"properties": {"command": {"type": [{}, "array"]}}}, {"command": ["bash", "-lc", COMMAND]}),
+            ({"properties": {"command": 5}}, {"command": COMMAND}),
+        ],
+    )
+    async def test_a_shell_is_still_called(self, parameters: dict[str, Any], called_with: dict[str, Any]) -> None:
+        (_, _, arguments) = await call_of({"type": "function", "name": "bash", "parameters": parameters})
+        assert json.loads(arguments) == called_with
+
+    @pytest.mark.parametrize("required", [[{}], [[]], [5], {}, [None], ["y"]])
+    async def test_a_required_property_that_is_none_is_no_place_for_a_command(self, required: Any) -> None:
+        tool = {"type": "function", "name": "bash", "parameters": {"properties": {"x": 5}, "required": required}}
+        assert await call_of(tool) == ("message", "You said: hi")
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", ["bash", "get_it"])
+    @given(
+        given=st.fixed_dictionaries({}, optional={"properties": JSON, "required": JSON, "allOf": JSON})
+        | st.dictionaries(st.sampled_from(KEYWORDS), JSON),
+        inner=JSON | st.dictionaries(st.sampled_from(KEYWORDS), JSON),
+    )
+    def test_a_call_carries_an_object_whatever_the_schema(self, name: str, given: dict[str, Any], inner: Any) -> None:
+        for parameters in (given, {"properties": {"command": inner, **given}, "required": ["command"], "anyOf": given}):
+            tool = {"type": "function", "name": name, "parameters": parameters}
+            [item] = trio.run(respond, sim(), head(tool), user("hi"))
+            if item[0] == "function_call":
+                assert isinstance(json.loads(item[2]), dict)
+
+    @pytest.mark.parametrize(
+        "parameters", ["5", "[]", '"x"', '{"const":1' + "0" * 4000 + "}", '{"const":1' + "0" * 5000 + "}"]
+    )
+    async def test_numbers_without_end_and_schemas_that_are_no_objects_are_passed_over(self, parameters: str) -> None:
+        raw = f'[{{"type":"function","name":"get_it","parameters":{parameters}}}]'.encode()
+        context = template().tokenise(template().head(None, raw))
+        assert await respond(sim(), context, user("hi")) == [("function_call", "get_it", "{}")]
 
 
 class TestArguments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -12,6 +13,7 @@ from respserver.engines.sim import (
     call,
     conversation,
     custom,
+    delay,
     fault,
     reasoning,
     refusal,
@@ -51,6 +53,16 @@ class TestConstructors:
     def test_anything_else_is_a_type_error(self, wrong: object) -> None:
         with pytest.raises(TypeError, match="expected a text or an output"):
             Script.of(wrong)  # type: ignore[arg-type]  # that is what is tested
+
+    @pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan, -1])
+    def test_times_that_no_schedule_can_keep_are_refused_by_name(self, wrong: float) -> None:
+        for name in ("tps", "ttft"):
+            with pytest.raises(ValueError, match=f"^{name}: expected a finite number of at least 0, got "):
+                step("a", **{name: wrong})  # type: ignore[arg-type]  # mypy sees all of step's keywords
+        with pytest.raises(ValueError, match=r"^delay: expected a finite number"):
+            delay(wrong)
+        with pytest.raises(ValueError, match=r"^fault_after_tokens: expected a finite number"):
+            step("a", fault_after_tokens=-1)
 
 
 class TestOutputs:

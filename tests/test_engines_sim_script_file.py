@@ -108,6 +108,11 @@ def test_json_reads_the_same() -> None:
         ("[[step]]\ntext = []", "s.toml: step[0].text: Expected `array` of length >= 1"),
         ('[[step]]\ntext = "a"\nfoo = 1', "s.toml: step[0]: Object contains unknown field `foo`"),
         ("[[step]]\ndelay = -1", "s.toml: step[0].delay: Expected `float` >= 0.0"),
+        ('[[step]]\ntext = "a"\ntps = inf', "s.toml: step[0].tps: expected a finite number"),
+        ('[[step]]\ntext = "a"\nttft = inf', "s.toml: step[0].ttft: expected a finite number"),
+        ('[[step]]\ntext = "a"\nttft = nan', "s.toml: step[0].ttft: Expected `float` >= 0.0"),
+        ('[[step]]\ntext = "a"\ntps = -inf', "s.toml: step[0].tps: Expected `float` >= 0.0"),
+        ("[[step]]\noutput = [{delay = inf}]", "s.toml: step[0].output[0].delay: expected a finite number"),
         ('[[step]]\ntext = "a"\ntps = true', "s.toml: step[0].tps: Expected `float | null`, got `bool`"),
         (
             "[[step]]",

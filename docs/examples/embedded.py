@@ -13,7 +13,7 @@ from respserver.engines.sim import call, fault, step
 SCRIPT = Script.of(
     call("get_tide", harbour="Brest"),
     "High water at {last_tool_output}.",
-    step("The next one is", fault=fault("The model broke."), fault_after_tokens=2),
+    step("The next one is", fault=fault("The model broke."), fault_after_tokens=6),
 )
 FAST_END = Config(port=0, limits=Limits(grace_seconds=0.0))
 """Port 0 takes a free one; without a grace time the end of the block waits for nobody."""

@@ -6,6 +6,7 @@ import sys
 
 from openai import OpenAI
 
+ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 TOOL = {
     "type": "function",
     "name": "get_tide",
@@ -25,9 +26,9 @@ def main(base_url: str) -> None:
         while news:
             # Each create names its parent and brings only what is new; tools are not inherited.
             connection.response.create(model="demo", input=news, previous_response_id=parent, tools=[TOOL])
-            event = next(event for event in connection if event.type in ("response.completed", "error"))
-            if event.type == "error":
-                sys.exit(event.error.message)
+            event = next(event for event in connection if event.type in ENDS)
+            if event.type != "response.completed":
+                sys.exit(str(event))
             parent, news = event.response.id, []
             for item in event.response.output:
                 if item.type == "function_call":

@@ -58,6 +58,7 @@ class Progress:
         self._pauses = 0
         self._body_start = 0
         self._sampled_from = 0
+        self._sampler: Sampler | None = None
         self._clock = Stopwatch()
         response = new_response(request, services.new_id("resp"), int(services.now()))
         self.emitter = Emitter(
@@ -104,7 +105,7 @@ class Progress:
         """A sampling run on what the context holds now."""
         self._sampled_from = len(context.buffer)
         params = self._request.params
-        return Sampler(
+        self._sampler = Sampler(
             run_of(context),
             context.buffer,
             self._parser,
@@ -121,6 +122,7 @@ class Progress:
             single_call=params.parallel_tool_calls is False,
             metrics=self._services.metrics,
         )
+        return self._sampler
 
     def hold(self, events: list[Event]) -> None:
         """Keep the events of the last batch for what follows them at once: joined, they cost one write."""
@@ -138,6 +140,7 @@ class Progress:
     def sampled(self, sampler: Sampler) -> None:
         """Take a finished run into account."""
         self._clock.lap("sample")
+        self._sampler = None
         self.cut = sampler.cut
         usage = self.usage
         output_tokens = usage.output_tokens + sampler.tokens
@@ -194,6 +197,8 @@ class Progress:
 
     def record(self, error: ApiError | None) -> TurnRecord:
         """The turn for post-inference."""
+        if self._sampler is not None:
+            self.sampled(self._sampler)  # a run that broke off has cost what it sampled
         response = self.emitter.response
         self._clock.lap("end")
         return TurnRecord(

@@ -14,8 +14,7 @@ from collections.abc import Sequence as Ids
 
 import msgspec
 
-from respserver.errors import InvalidRequest, ModelFault
-from respserver.schema.tools import ToolDef, parse_tools
+from respserver.engines.sim.offer import OfferedTool, read_offer
 from respserver.tokens.render import Template
 from respserver.tokens.special import SPECIAL_COUNT, Special
 
@@ -67,7 +66,7 @@ class Context:
         self.users: list[Item] = []
         """All user messages, in order."""
         self._tool_lists: list[Item] = []
-        self._tools: dict[str, ToolDef] = {}
+        self._tools: dict[str, OfferedTool] = {}
         self._read_to = 0
         self._model_spoke_last = False
 
@@ -125,14 +124,11 @@ class Context:
         """The qualified name of the tool whose output this item is; empty if it is not known."""
         return next((self._decode(field) for field in item.fields if field.mark in (Special.CALL, Special.CUSTOM)), "")
 
-    def tools(self) -> dict[str, ToolDef]:
+    def tools(self) -> dict[str, OfferedTool]:
         """The tools on offer by qualified name: those of the head, then those that items added. Raises ``ModelFault``
         if a list cannot be read."""
         for item in self._tool_lists:
-            try:
-                self._tools.update(parse_tools(self.text(item).encode()).by_name)
-            except InvalidRequest as error:
-                raise ModelFault(f"The tools in the context cannot be read. {error.message}") from error
+            self._tools.update((tool.name, tool) for tool in read_offer(self.text(item)))
         self._tool_lists = []
         return self._tools
 

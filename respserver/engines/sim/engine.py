@@ -28,7 +28,8 @@ class Sim:
 
     ``tps`` is tokens a second (0: at once), ``ttft`` seconds to the first token, ``jitter`` the share of a token's time
     by which it may be late (0 to 1). ``script``, ``rehearse`` and ``pace`` may be replaced at any time; runs that have
-    begun go on as they began. The other attributes count what happened since the start.
+    begun go on as they began. The other attributes count what happened since the start. Raises ``ValueError`` for a
+    number that is negative or not finite.
     """
 
     name = "sim"

@@ -26,6 +26,21 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     jitter: float = 0.0
     """Share of a token's time by which it may be late, 0 to 1."""
 
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` naming the field."""
+        check_amount("tps", self.tps)
+        check_amount("ttft", self.ttft)
+        check_amount("jitter", self.jitter)
+        if self.jitter > 1:
+            raise ValueError(f"jitter: expected a number from 0 to 1, got {self.jitter}")
+
+
+def check_amount(name: str, value: float) -> None:
+    """Raise ``ValueError`` unless ``value``, which ``name`` stands for, is a finite number and not negative: no
+    schedule can be kept with others."""
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name}: expected a finite number of at least 0, got {value}")
+
 
 class Schedule:
     """The due times of one run's tokens. ``seed`` varies the jitter from run to run, and always in the same way."""
@@ -48,7 +63,7 @@ class Schedule:
 
     def due_count(self, now: float, end: int) -> int:
         """How many of the first ``end`` tokens are due at ``now``, once the first is. For paced schedules only."""
-        steps = (now - self._first + _ROUNDING) * self._tps
+        steps = min((now - self._first + _ROUNDING) * self._tps, end)
         # A token is late by less than one step, so all before the last full step are due; that one is looked at.
         last = int(steps)
         return min(end, last + (last + self._lateness(last) <= steps))

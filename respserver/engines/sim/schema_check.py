@@ -1,7 +1,8 @@
 """Whether a value satisfies a JSON schema: the keywords that tool and answer schemas use, with bounded work.
 
-It judges the candidates of ``schema_value.py`` and is no general validator: keywords it does not know hold. Patterns
-are judged by ``schema_text.py``, which runs only those that cannot take long.
+It judges the candidates of ``schema_value.py`` and is no general validator: keywords it does not know hold, and so does
+every ``pattern``, because a client's regular expression is never run (see ``schema_text.py``). All that a schema can
+make long is paid for from one budget: not only the visits, but also a list that is searched at each of them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any  # Any: schemas and their values are JSON of every shape, throughout this file
 
-from respserver.engines.sim.schema_text import matches
-
 BUDGET = 5_000
-"""Schema visits that one value may cost; a schema that branches into itself would otherwise never end."""
+"""Steps that one value may cost, 3 microseconds each; a schema that branches into itself would otherwise never end."""
+STEP = 16
+"""Entries of a list or mapping that are compared or copied in one step."""
+TEXT_STEP = 128
+"""Characters of a value in one step: it is said afterwards, so that long values cost more than their making."""
+MAX_BITS = 1_024
+"""Of an integer: about the range of floats, and far below what Python refuses to print."""
+MAX_REFERENCE = 1_000
+"""Characters of a ``$ref`` that is followed."""
 
 
 def is_number(value: Any) -> bool:
@@ -21,9 +28,11 @@ def is_number(value: Any) -> bool:
 
 
 def number(schema: Mapping[str, Any], key: str) -> float | None:
-    """A keyword's number, None if it has none."""
+    """A keyword's number, None if it has none or one of hundreds of digits."""
     value = schema.get(key)
-    return value if is_number(value) else None
+    if not is_number(value) or (isinstance(value, int) and value.bit_length() > MAX_BITS):
+        return None
+    return value
 
 
 class TooComplex(Exception):
@@ -37,15 +46,19 @@ class Validator:
         self._root = root
         self._left = BUDGET
 
-    def spend(self) -> None:
-        """Count one visit. Raises ``TooComplex`` when there were too many."""
-        self._left -= 1
+    def spend(self, steps: int = 1) -> None:
+        """Count a schema visit, or so many steps. Raises ``TooComplex`` when there were too many."""
+        self._left -= steps
         if self._left < 0:
             raise TooComplex
 
+    def spend_on(self, entries: int) -> None:
+        """Count the handling of so many entries. Raises ``TooComplex``."""
+        self.spend(entries // STEP)
+
     def resolve(self, reference: Any) -> Any:
         """What a local ``$ref`` points to; True, which accepts everything, if that is nowhere here."""
-        if not isinstance(reference, str) or not reference.startswith("#"):
+        if not isinstance(reference, str) or not reference.startswith("#") or len(reference) > MAX_REFERENCE:
             return True
         target = self._root
         for name in reference[1:].lstrip("/").split("/") if len(reference) > 1 else ():
@@ -60,11 +73,12 @@ class Validator:
 
     def accepts(self, value: Any, schema: Any) -> bool:
         """Whether ``value`` satisfies ``schema``. Raises ``TooComplex``."""
-        self.spend()
+        self.spend(1 + _text_length(value) // TEXT_STEP)
         if not isinstance(schema, Mapping):
             return schema is not False
         if "$ref" in schema and not self.accepts(value, self.resolve(schema["$ref"])):
             return False
+        self.spend_on(len(_list(schema, "type")) + len(_list(schema, "enum")) + len(_list(schema, "required")))
         if "type" in schema and not _has_type(value, schema["type"]):
             return False
         if "const" in schema and not _equal(value, schema["const"]):
@@ -84,7 +98,7 @@ class Validator:
 
     def _inside(self, value: Any, schema: Mapping[str, Any]) -> bool:
         if isinstance(value, str):
-            return _within(len(value), schema, "Length") and matches(schema.get("pattern"), value)
+            return _within(len(value), schema, "Length")
         if isinstance(value, list):
             return self._array_holds(value, schema)
         if isinstance(value, Mapping):
@@ -94,15 +108,17 @@ class Validator:
     def _array_holds(self, value: list[Any], schema: Mapping[str, Any]) -> bool:
         if not _within(len(value), schema, "Items"):
             return False
-        if schema.get("uniqueItems") is True and any(
-            _equal(entry, other) for index, entry in enumerate(value) for other in value[:index]
-        ):
+        if schema.get("uniqueItems") is True and not self._all_differ(value):
             return False
         first = _list(schema, "prefixItems")
         items = schema.get("items", True)
         return all(
             self.accepts(entry, first[index] if index < len(first) else items) for index, entry in enumerate(value)
         )
+
+    def _all_differ(self, value: list[Any]) -> bool:
+        self.spend_on(len(value) ** 2)
+        return not any(_equal(entry, other) for index, entry in enumerate(value) for other in value[:index])
 
     def _object_holds(self, value: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
         if not _within(len(value), schema, "Properties"):
@@ -124,6 +140,13 @@ _TYPE_TESTS: dict[str, Callable[[Any], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
 }
+
+
+def _text_length(value: Any) -> int:
+    """The text of a value itself, names included, but not what is inside its entries."""
+    if isinstance(value, Mapping):
+        return sum(map(len, value))
+    return len(value) if isinstance(value, str) else 0
 
 
 def _has_type(value: Any, given: Any) -> bool:

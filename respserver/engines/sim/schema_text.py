@@ -1,21 +1,23 @@
 """Strings for JSON schemas: by ``format``, by ``pattern`` as well as can be, by length.
 
-Patterns come from clients and run on the event loop, so one that could backtrack without end is not run at all: it
-must be plain enough for ``sample`` to follow.
+Patterns come from clients and this runs on the event loop, so no regular expression engine ever sees one: it could
+backtrack without end. A pattern is only read, once from left to right, for a string that it likely matches.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any  # Any: schemas and their values are JSON of every shape, throughout this file
 
 MAX_LENGTH = 4096
 """Longer strings are not made, whatever ``minLength`` asks."""
 MAX_SAMPLE = 128
 """Nor samples of a pattern longer than this."""
-MAX_CHOICES = 4
-"""Patterns with more open repetitions and alternatives are not run: 128 characters and 4 choices are 0.2 s at worst."""
+MAX_PATTERN = 512
+"""Longer patterns are not read."""
+MAX_GROUPS = 32
+"""Nor groups that are nested deeper."""
 FORMATS = {
     "date": "2025-01-01",
     "date-time": "2025-01-01T00:00:00Z",
@@ -37,13 +39,11 @@ PLAIN = "example"
 
 def text_of(schema: Mapping[str, Any]) -> Iterator[str]:
     """Strings that may satisfy the schema, the likeliest first."""
-    shape = schema.get("format")
+    shape, pattern = schema.get("format"), schema.get("pattern")
     if isinstance(shape, str) and shape in FORMATS:
         yield FORMATS[shape]
     low, high = _length(schema, "minLength", 0), _length(schema, "maxLength", MAX_LENGTH)
-    pattern = schema.get("pattern")
     if isinstance(pattern, str):
-        yield from (word for word in (PLAIN, *FORMATS.values()) if low <= len(word) <= high)
         for extra in (0, 1, low):
             found = sample(pattern, extra)
             if found is not None:
@@ -51,24 +51,16 @@ def text_of(schema: Mapping[str, Any]) -> Iterator[str]:
     yield (PLAIN * (low // len(PLAIN) + 1))[: max(low, min(high, len(PLAIN)))]
 
 
-def matches(pattern: Any, text: str) -> bool:
-    """Whether the pattern is found in ``text``; True for what is no pattern or might take too long to tell."""
-    if not isinstance(pattern, str) or sample(pattern, 0) is None:
-        return True
-    return re.search(pattern, text) is not None
-
-
 def sample(pattern: str, extra: int) -> str | None:
     """A string that the pattern likely matches, each open repetition taken at least ``extra`` times.
 
-    None if the pattern is no regular expression, looks around or back, repeats a choice, or grows too long.
+    None if the pattern is no regular expression, looks around or back, or is too long or too deep.
     """
-    if _NESTED_SET.search(pattern):
+    if len(pattern) > MAX_PATTERN:
         return None
     try:
-        re.compile(pattern)
-        return _Sampler(pattern, min(extra, MAX_SAMPLE)).alternatives()
-    except (re.error, _Unfollowable, RecursionError, OverflowError):
+        return _Sampler(pattern, min(extra, MAX_SAMPLE)).whole()
+    except _Unfollowable:
         return None
 
 
@@ -76,19 +68,27 @@ def _length(schema: Mapping[str, Any], key: str, default: int) -> int:
     value = schema.get(key)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return default
-    return max(0, min(int(value), MAX_LENGTH))
+    return int(max(0, min(value, MAX_LENGTH)))
 
 
 class _Unfollowable(Exception):
     """The pattern has a construct that the sampler does not follow."""
 
 
-_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\[dDwWsStnrfv]|\\[^a-zA-Z0-9]|\.|[^\\()|*+?\[]")
-"""One character's worth of pattern: a class in brackets, an escape, a dot, a literal."""
-_NESTED_SET = re.compile(r"\[\[|--|&&|~~|\|\|")
-"""Python warns that these may get a meaning of their own."""
-_REPEAT = re.compile(r"\*|\+|\?|\{(\d+)(,\d*)?\}")
-_ALPHABET = "a0A-_ .@/:" + "".join(map(chr, range(33, 127))) + "\n\té"
+_SET = re.compile(r"\[(\^?)((?:\\.|[^\]\\])+)\]", re.DOTALL)
+_MEMBER = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)
+"""A letter, an escape, or a range of them."""
+_SINGLE = re.compile(r"\\.|[^\\()|*+?\[]", re.DOTALL)
+_REPEAT = re.compile(r"\*|\+|\?|\{([0-9]{1,9})(,[0-9]{0,9})?\}")
+_ALPHABET = "a0A-_ .@/:" + "".join(map(chr, range(33, 127))) + "\n\t\u00e9"
+"""Letters to choose from, the most ordinary first."""
+_CONTROLS = {"t": "\t", "r": "\r", "n": "\n", "f": "\f", "v": "\v"}
+_Test = Callable[[str], bool]
+_SHORTHANDS: dict[str, _Test] = {
+    "d": str.isdecimal,
+    "s": str.isspace,
+    "w": lambda letter: letter.isalnum() or letter == "_",
+}
 
 
 class _Sampler:
@@ -98,14 +98,19 @@ class _Sampler:
         self._pattern = pattern
         self._extra = extra
         self._at = 0
-        self._choices = 0
-        """Open repetitions and alternatives so far: what a matcher could go back to."""
+        self._open_groups = 0
 
-    def alternatives(self) -> str:
+    def whole(self) -> str:
+        """The sample of the whole pattern. Raises ``_Unfollowable``."""
+        made = self._alternatives()
+        if self._at < len(self._pattern):
+            raise _Unfollowable
+        return made
+
+    def _alternatives(self) -> str:
         """Everything up to the end, or to the bracket that closes this group."""
         first = self._sequence()
         while self._take("|"):
-            self._choices += 1
             self._sequence()
         return first
 
@@ -114,45 +119,78 @@ class _Sampler:
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             if self._take("^") or self._take("$"):
                 continue
-            choices = self._choices
             piece = self._group() if self._take("(") else self._character()
-            times = self._repetitions(self._choices > choices)
-            if len(made) + len(piece) * times > MAX_SAMPLE or self._choices > MAX_CHOICES:
+            times = self._repetitions()
+            if len(made) + len(piece) * times > MAX_SAMPLE:
                 raise _Unfollowable
             made += piece * times
         return made
 
     def _group(self) -> str:
-        if self._take("?") and not self._take(":"):
+        self._open_groups += 1
+        if self._open_groups > MAX_GROUPS or (self._take("?") and not self._take(":")):
             raise _Unfollowable
-        inner = self.alternatives()
-        self._take(")")
+        inner = self._alternatives()
+        if not self._take(")"):
+            raise _Unfollowable
+        self._open_groups -= 1
         return inner
 
     def _character(self) -> str:
-        found = _CLASS.match(self._pattern, self._at)
+        """One letter for the set, escape, dot or literal that stands here."""
+        found = _SET.match(self._pattern, self._at)
+        if found is not None:
+            self._at = found.end()
+            return _of_set(found[2], is_inverse=bool(found[1]))
+        found = _SINGLE.match(self._pattern, self._at)
         if found is None:
             raise _Unfollowable
         self._at = found.end()
-        test = re.compile(found[0])
-        return next((letter for letter in _ALPHABET if test.fullmatch(letter)), found[0])
+        return "a" if found[0] == "." else _of_set(found[0], is_inverse=False)
 
-    def _repetitions(self, of_choices: bool) -> int:
+    def _repetitions(self) -> int:
         found = _REPEAT.match(self._pattern, self._at)
         if found is None:
             return 1
         self._at = found.end()
         self._take("?")
-        least = int(found[1]) if found[1] else int(found[0] == "+")
-        if found[1] and not found[2]:
-            return least
-        if of_choices:
-            raise _Unfollowable
-        self._choices += 1
-        return least if found[0] == "?" or (found[2] or ",") != "," else max(least, self._extra)
+        least = min(int(found[1]), MAX_SAMPLE + 1) if found[1] else int(found[0] == "+")
+        is_open = found[0] in ("*", "+") or found[2] == ","
+        return max(least, self._extra) if is_open else least
 
     def _take(self, text: str) -> bool:
         if not self._pattern.startswith(text, self._at):
             return False
         self._at += len(text)
         return True
+
+
+def _of_set(members: str, is_inverse: bool) -> str:
+    """The first ordinary letter of a set, or a rarer one that it names itself."""
+    tests = [_test(found[1], found[2]) for found in _MEMBER.finditer(members)]
+    for letter in _ALPHABET + members:
+        if any(test(letter) for test in tests) is not is_inverse:
+            return letter
+    raise _Unfollowable
+
+
+def _test(first: str, last: str | None) -> _Test:
+    """What one member of a set accepts. Raises ``_Unfollowable``."""
+    shorthand = _SHORTHANDS.get(first[1].lower()) if len(first) == 2 and last is None else None
+    if shorthand is not None:
+        return shorthand if first[1].islower() else lambda letter: not shorthand(letter)
+    low = _letter(first)
+    high = low if last is None else _letter(last)
+    if low > high:
+        raise _Unfollowable
+    return lambda letter: low <= letter <= high
+
+
+def _letter(written: str) -> str:
+    """The letter that a literal or an escape stands for. Other escaped letters and digits mean all kinds of things."""
+    if len(written) == 1:
+        return written
+    letter = _CONTROLS.get(written[1], written[1])
+    if letter.isalnum():
+        raise _Unfollowable
+    return letter

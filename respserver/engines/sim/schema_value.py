@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any  # Any: schemas and their values are JSON of every shape, throughout this file
 
-from respserver.engines.sim.schema_check import TooComplex, Validator, is_number, number
-from respserver.engines.sim.schema_text import text_of
+from respserver.engines.sim.schema_check import MAX_BITS, STEP, TooComplex, Validator, is_number, number
+from respserver.engines.sim.schema_text import MAX_LENGTH, MAX_PATTERN, text_of
 
 MAX_ITEMS = 64
-"""More items than this are not made, whatever ``minItems`` asks."""
+"""More items than this are not made, whatever ``minItems`` asks, nor are values taken that a schema spells out: each is
+compared with many others, so that a comparison must not cost much."""
 MAX_RECURSION = 3
 """How often a value may pass through the same ``$ref`` on its way down."""
+_LISTS = ("required", "allOf", "examples", "enum")
 _COMBINING = ("$ref", "allOf", "anyOf", "oneOf")
 _TYPES = ("string", "object", "array", "integer", "number", "boolean", "null")
 _KEYS_OF_TYPE = (
@@ -74,37 +76,43 @@ class _Maker:
             return
         if self._sparse and self._validator.accepts(None, schema):
             yield None
-        yield from _named(schema)
+        for value in _named(schema):
+            self._validator.spend()
+            if _is_small(value):
+                yield value
         if any(key in schema for key in _COMBINING):
             for branch, refs in self._branches(schema, open_refs):
                 yield from self._candidates(branch, refs)
         else:
+            self._validator.spend_on(len(_as_list(schema.get("type"))))
             for kind in _kinds(schema):
                 yield from self._of_kind(kind, schema, open_refs)
 
     def _branches(self, schema: Mapping[str, Any], open_refs: tuple[str, ...]) -> Iterator[tuple[Any, tuple[str, ...]]]:
         """The schema with one of its combining keywords worked in; several are worked in one after the other."""
-        rest = dict(schema)
+        self._validator.spend_on(len(schema))
+        rest: Any = dict(schema)
         keyword = next(key for key in _COMBINING if key in rest)
         given = rest.pop(keyword)
-        if keyword == "$ref":
+        if keyword == "$ref" and isinstance(given, str):
             if open_refs.count(given) < MAX_RECURSION:
-                yield _merged(rest, self._validator.resolve(given)), (*open_refs, given)
+                yield self._merged(rest, self._validator.resolve(given)), (*open_refs, given)
         elif not isinstance(given, list):
             yield rest, open_refs
         elif keyword == "allOf":
             for part in given:
-                rest = _merged(rest, self._resolved(part))
+                rest = self._merged(rest, self._resolved(part))
             yield rest, open_refs
         else:
             for part in given:
-                yield _merged(rest, part), open_refs
+                yield self._merged(rest, part), open_refs
 
     def _resolved(self, part: Any) -> Any:
         if isinstance(part, Mapping) and "$ref" in part:
             self._validator.spend()
+            self._validator.spend_on(len(part))
             rest = {key: value for key, value in part.items() if key != "$ref"}
-            return _merged(rest, self._resolved(self._validator.resolve(part["$ref"])))
+            return self._merged(rest, self._resolved(self._validator.resolve(part["$ref"])))
         return part
 
     def _of_kind(self, kind: str, schema: Mapping[str, Any], open_refs: tuple[str, ...]) -> Iterator[Any]:
@@ -114,6 +122,7 @@ class _Maker:
             case "array":
                 yield self._array(schema, open_refs)
             case "string":
+                self._validator.spend(_pattern_length(schema))
                 yield from text_of(schema)
             case "integer" | "number":
                 yield from _numbers(schema, whole=kind == "integer")
@@ -123,16 +132,19 @@ class _Maker:
                 yield None
 
     def _object(self, schema: Mapping[str, Any], open_refs: tuple[str, ...]) -> dict[str, Any]:
-        properties = schema.get("properties")
+        properties, required = schema.get("properties"), schema.get("required")
         known = properties if isinstance(properties, Mapping) else {}
-        required = schema.get("required")
+        names = required if isinstance(required, list) else []
         others = schema.get("additionalProperties", True)
-        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-        value = {name: self.make(known.get(name, others), open_refs) for name in names}
+        self._validator.spend_on(len(names))
+        value = {name: self.make(known.get(name, others), open_refs) for name in names if _is_name(name)}
         wanted = min(_count(schema, "minProperties"), MAX_ITEMS)
-        spare = [name for name in known if name not in value] + [f"key{number}" for number in range(wanted)]
-        for name in spare[: max(0, wanted - len(value))]:
-            value[name] = self.make(known.get(name, others), open_refs)
+        if len(value) < wanted:
+            self._validator.spend_on(len(known))
+            spare = [name for name in known if name not in value and _is_name(name)]
+            spare += [f"key{number}" for number in range(wanted)]
+            for name in spare[: wanted - len(value)]:
+                value[name] = self.make(known.get(name, others), open_refs)
         return value
 
     def _array(self, schema: Mapping[str, Any], open_refs: tuple[str, ...]) -> list[Any]:
@@ -151,7 +163,37 @@ class _Maker:
             if candidate not in taken and self._validator.accepts(candidate, schema):
                 return candidate
         usual = self.make(schema, open_refs)
-        return usual + len(taken) if is_number(usual) else f"{usual}{len(taken)}" if isinstance(usual, str) else usual
+        if is_number(usual):
+            return usual + len(taken)
+        return f"{usual}{len(taken)}" if isinstance(usual, str) else usual
+
+    # Any: "no schema at all" is a boolean, and malformed ones are whatever the client wrote
+    def _merged(self, base: Any, extra: Any) -> Any:
+        """Both schemas at once, as far as one schema can say it; the validator has the last word."""
+        if not isinstance(base, Mapping):
+            return False if base is False else extra
+        if not isinstance(extra, Mapping):
+            return False if extra is False else base
+        self._validator.spend_on(len(base) + len(extra))
+        merged = {**extra, **base}
+        for key in base.keys() & extra.keys():
+            merged[key] = self._both(key, base[key], extra[key])
+        return merged
+
+    def _both(self, key: str, mine: Any, theirs: Any) -> Any:
+        if key == "properties" and isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+            self._validator.spend_on(len(theirs) + len(mine) * STEP)
+            return {**theirs, **{name: self._merged(mine[name], theirs.get(name, True)) for name in mine}}
+        if key in _LISTS and isinstance(mine, list) and isinstance(theirs, list):
+            self._validator.spend_on(len(mine) * len(theirs) if key == "enum" else len(mine) + len(theirs))
+            return _both_lists(key, mine, theirs)
+        if key == "type":
+            return _common_types(mine, theirs)
+        if key.startswith(("min", "exclusiveMin")) and is_number(mine) and is_number(theirs):
+            return max(mine, theirs)
+        if key.startswith(("max", "exclusiveMax")) and is_number(mine) and is_number(theirs):
+            return min(mine, theirs)
+        return mine
 
 
 def _named(schema: Mapping[str, Any]) -> Iterator[Any]:
@@ -172,45 +214,60 @@ def _kinds(schema: Mapping[str, Any]) -> list[str]:
     if isinstance(given, list):
         named = [kind for kind in given if kind in _TYPES] or ["string"]
     else:
-        told = [kind for keys, kind in _KEYS_OF_TYPE if not keys.isdisjoint(schema)]
+        told = [kind for keys, kind in _KEYS_OF_TYPE if any(key in schema for key in keys)]
         named = told + [kind for kind in _TYPES if kind not in told]
     return sorted(named, key=lambda kind: kind == "null")
 
 
-def _merged(base: Mapping[str, Any], extra: Any) -> Any:
-    """Both schemas at once, as far as one schema can say it; the validator has the last word."""
-    if not isinstance(extra, Mapping):
-        return False if extra is False else base
-    merged = {**extra, **base}
-    for key in base.keys() & extra.keys():
-        merged[key] = _both(key, base[key], extra[key])
-    return merged
+def _is_small(value: Any) -> bool:
+    """Whether a value that a schema spells out is short enough to compare and to send."""
+    left = MAX_ITEMS
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, (list, Mapping)):
+            left -= len(one)
+            if left < 0:
+                return False
+            waiting += one.values() if isinstance(one, Mapping) else one
+        elif _is_long(one):
+            return False
+    return True
 
 
-def _both(key: str, mine: Any, theirs: Any) -> Any:
-    if key == "properties" and isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-        return {**theirs, **{name: _merged(mine[name], theirs.get(name, True)) for name in mine}}
-    if key in ("required", "allOf", "examples") and isinstance(mine, list) and isinstance(theirs, list):
-        return mine + [entry for entry in theirs if entry not in mine]
-    if key == "enum" and isinstance(mine, list) and isinstance(theirs, list):
-        return [entry for entry in mine if entry in theirs]
-    if key == "type":
-        return _common_types(mine, theirs)
-    if key.startswith(("min", "exclusiveMin")) and is_number(mine) and is_number(theirs):
-        return max(mine, theirs)
-    if key.startswith(("max", "exclusiveMax")) and is_number(mine) and is_number(theirs):
-        return min(mine, theirs)
-    return mine
+def _is_long(scalar: Any) -> bool:
+    if isinstance(scalar, str):
+        return len(scalar) > MAX_LENGTH
+    return isinstance(scalar, int) and scalar.bit_length() > MAX_BITS
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and len(name) <= MAX_LENGTH
+
+
+def _pattern_length(schema: Mapping[str, Any]) -> int:
+    pattern = schema.get("pattern")
+    return min(len(pattern), MAX_PATTERN) if isinstance(pattern, str) else 0
+
+
+def _both_lists(key: str, mine: list[Any], theirs: list[Any]) -> list[Any]:
+    if key == "enum":
+        return [entry for entry in mine if _is_small(entry) and entry in theirs]
+    return mine + theirs
 
 
 def _common_types(mine: Any, theirs: Any) -> Any:
-    ours, others = ([given] if isinstance(given, str) else given for given in (mine, theirs))
-    if not isinstance(ours, list) or not isinstance(others, list):
+    ours, others = ([kind for kind in _TYPES if kind in _as_list(given)] for given in (mine, theirs))
+    if not ours or not others:
         return mine
     common = [kind for kind in ours if kind in others]
     if not common and "integer" in ours + others:
         return "integer"
     return common or mine
+
+
+def _as_list(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
 
 
 def _numbers(schema: Mapping[str, Any], whole: bool) -> Iterator[float]:

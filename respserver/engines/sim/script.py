@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from respserver.engines.sim.pace import check_amount
+
 OnEnd = Literal["fail", "repeat", "rehearse"]
 
 
@@ -52,6 +54,10 @@ class Delay(msgspec.Struct, frozen=True):
 
     seconds: float
 
+    def __post_init__(self) -> None:
+        """Raises ``ValueError``."""
+        check_amount("delay", self.seconds)
+
 
 class Fault(msgspec.Struct, frozen=True):
     """The model breaks here: ``ModelFault`` with this message and code."""
@@ -72,6 +78,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault | None = None
     """Raised at the end of the output, or after ``fault_after_tokens`` tokens of it."""
     fault_after_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` naming the field."""
+        for name in ("tps", "ttft", "fault_after_tokens"):
+            value = getattr(self, name)
+            if value is not None:
+                check_amount(name, value)
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +138,10 @@ def step(
     fault: Fault | None = None,
     fault_after_tokens: int | None = None,
 ) -> Step:
-    """One step with its own pace (tokens per second, seconds to the first token) or a fault inside its output."""
+    """One step with its own pace (tokens per second, seconds to the first token) or a fault inside its output.
+
+    Raises ``ValueError`` for a number that is negative or not finite.
+    """
     return Step(
         output=tuple(_as_output(output) for output in outputs),
         tps=tps,
@@ -166,7 +182,7 @@ def custom(name: str, input: str) -> Custom:
 
 
 def delay(seconds: float) -> Delay:
-    """A silence of so many seconds."""
+    """A silence of so many seconds. Raises ``ValueError`` if they are negative or not finite."""
     return Delay(seconds)
 
 

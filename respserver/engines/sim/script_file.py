@@ -6,6 +6,7 @@ The format is described in ``docs/scripts.md``. The structs here are its tables,
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -80,6 +81,7 @@ class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 _KINDS = ("delay", "reasoning", "text", "refusal", "call", "custom", "fault")
 """In the order in which a step's own keys are played."""
+_AMOUNTS = ("delay", "tps", "ttft")
 _COMPANIONS = (("arguments", "call"), ("input", "custom"), ("code", "fault"))
 
 
@@ -134,6 +136,7 @@ def _steps(tables: list[_Step], place: str, name: str) -> tuple[Step, ...]:
 
 
 def _step(table: _Step, place: str, name: str) -> Step:
+    _check_amounts(table, place, name)
     _check_companions(table, place, name)
     said = [kind for kind in _KINDS if kind != "fault" and getattr(table, kind) is not None]
     if table.output is not None and said:
@@ -160,8 +163,16 @@ def _listed(entry: _Said, place: str, name: str) -> Output:
     if len(kinds) != 1:
         got = " and ".join(kinds) or "none"
         raise _mistake(name, place, f"expected one of {', '.join(_KINDS)}; got {got}")
+    _check_amounts(entry, place, name)
     _check_companions(entry, place, name)
     return _output(entry, kinds[0])
+
+
+def _check_amounts(table: _Said, place: str, name: str) -> None:
+    """TOML can write ``inf``, which is no bound of a schema type."""
+    for key in _AMOUNTS:
+        if not math.isfinite(getattr(table, key, None) or 0):
+            raise _mistake(name, f"{place}.{key}", "expected a finite number")
 
 
 def _check_companions(table: _Said, place: str, name: str) -> None:
