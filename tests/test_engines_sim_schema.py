@@ -124,6 +124,9 @@ def valid(value: Any, schema: Any) -> bool:
         ({"$ref": "#/anyOf/1", "anyOf": [False, {"const": 1}]}, 1),
         ({"not": {"type": "string"}}, {}),
         ({"type": "string", "minLength": 2, "enum": ["a", "bc"]}, "bc"),
+        ({"anyOf": [{"enum": [None]}, {"type": "string", "format": "date"}]}, "2025-01-01"),
+        ({"anyOf": [{"const": None}, {"type": "string", "pattern": "^x$"}]}, "x"),
+        ({"oneOf": [{"type": "string", "pattern": "^a"}, {"type": "string", "pattern": "^b"}]}, "a"),
     ],
 )
 def test_the_value_is_known_and_valid(schema: Any, value: Any) -> None:

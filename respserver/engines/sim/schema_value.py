@@ -80,6 +80,8 @@ class _Maker:
             self._validator.spend()
             if _is_small(value):
                 yield value
+        if "const" in schema or isinstance(schema.get("enum"), list):
+            return
         if any(key in schema for key in _COMBINING):
             for branch, refs in self._branches(schema, open_refs):
                 yield from self._candidates(branch, refs)
