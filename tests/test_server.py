@@ -21,6 +21,7 @@ from respserver.schema.events import ResponseCompleted
 from respserver.server import Address, Server
 from respserver.services import build_services
 from tests.support.live import PATIENCE, Wire, http, open_wire, parse_sse, post, text_of
+from tests.support.raw_websocket import RawClient
 
 UPGRADE = (
     "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -102,6 +103,63 @@ async def test_a_foreign_origin_is_refused_unless_it_is_allowed(serve: Any, orig
     assert (await upgrade(server, "/v1/responses", f"Origin: {given}"))[0] == status
 
 
+@pytest.mark.parametrize(
+    ("path", "origin", "status", "code"),
+    [
+        ("/v1/responses", "http://[", 403, "origin_not_allowed"),
+        ("/v1/responses", "http://\xff\xe9", 403, "origin_not_allowed"),
+        ("/v1/responses", "http://a\xbd.b", 403, "origin_not_allowed"),
+        ("/v1/responses", "null", 403, "origin_not_allowed"),
+        ("//[", None, 404, "unknown_url"),
+        ("//host/v1/responses", None, 404, "unknown_url"),
+        ("http://[/v1/responses", None, 404, "unknown_url"),
+        ("?model=sim", None, 404, "unknown_url"),
+        ("/v1/%ff%zz%", None, 404, "unknown_url"),
+        ("/v1/respon%73es?model=%ff%zz&%", None, 101, None),
+        ("http://host/v1/responses?model=sim", None, 101, None),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+async def test_no_target_and_no_origin_can_make_an_upgrade_fail_in_us(
+    serve: Any, caplog: pytest.LogCaptureFixture, late: bool, path: str, origin: str | None, status: int, code: str
+) -> None:
+    server = await serve()
+    extra = "" if origin is None else f"Origin: {origin}\r\n"
+    async with await trio.open_tcp_stream("127.0.0.1", server.address.port) as stream:
+        client = RawClient(stream)
+        if late:
+            await stream.send_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            await client.head()
+            await client.take(len(b'{"status":"ok","mode":"shipped"}'))
+        await stream.send_all(UPGRADE.format(path=path, host="x", extra=extra).encode("latin-1"))
+        with trio.fail_after(PATIENCE):
+            assert int((await client.head()).split()[1]) == status
+            if code is not None:
+                assert f'"code":"{code}"'.encode() in await client.rest()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("target", ["//[", "http://[/v1/models", "?x", "*", "host:80", "/v1/%ff%zz%"])
+async def test_a_target_that_names_no_path_of_ours_is_unknown(
+    serve: Any, caplog: pytest.LogCaptureFixture, target: str
+) -> None:
+    server = await serve()
+    async with await trio.open_tcp_stream("127.0.0.1", server.address.port) as stream:
+        await stream.send_all(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        with trio.fail_after(PATIENCE):
+            received = await RawClient(stream).rest()
+    assert received.startswith(b"HTTP/1.1 404 ")
+    assert b'"code":"unknown_url"' in received
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_whole_url_as_the_target_is_served(serve: Any) -> None:
+    server = await serve()
+    async with await trio.open_tcp_stream("127.0.0.1", server.address.port) as stream:
+        await stream.send_all(b"GET http://x/v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await RawClient(stream).head()).startswith(b"HTTP/1.1 200")
+
+
 async def test_upgrades_elsewhere_and_with_websocket_off_are_refused_and_http_goes_on(serve: Any) -> None:
     server = await serve()
     status, body = await upgrade(server, "/v1/elsewhere")
@@ -143,6 +201,11 @@ async def test_http_answers_carry_the_apis_headers_and_errors_its_envelope(serve
         assert int(answer.headers["openai-processing-ms"]) >= 0
         for method, path, status, code in (
             ("GET", "/nowhere", 404, "unknown_url"),
+            ("POST", "//responses", 404, "unknown_url"),
+            ("POST", "/responses/compact", 404, "unknown_url"),
+            ("POST", "/responses/input_tokens", 404, "unknown_url"),
+            ("PUT", "/responses/resp_x", 405, "method_not_allowed"),
+            ("POST", "/models", 405, "method_not_allowed"),
             ("PUT", "/responses", 405, "method_not_allowed"),
             ("GET", "/responses/resp_x", 404, "response_not_found"),
             ("DELETE", "/responses/resp_x", 404, "response_not_found"),
@@ -225,6 +288,33 @@ async def test_shutdown_lets_running_turns_end_refuses_new_connections_and_retur
     assert results["json"].status_code == 200
     assert results["busy"][0][-1]["type"] == "response.completed"
     assert results["busy"][1].code == results["idle"][1].code == 1001
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /healthz HTTP/1.1\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /hea",
+        b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+    ],
+)
+async def test_a_connection_that_runs_no_request_does_not_hold_up_a_shutdown(sent: bytes) -> None:
+    config = Config(port=0, limits=Limits(grace_seconds=60.0))
+    server = Server(config, build_services(config), KeyRing({}))
+    ready: list[Address] = []
+    with trio.fail_after(2):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.serve, ready.append)
+            while not ready:
+                await trio.sleep(0.001)
+            stream = await trio.open_tcp_stream("127.0.0.1", ready[0].port)
+            await stream.send_all(sent)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            server.stop.set()
+            async with stream:
+                await RawClient(stream).rest()  # a reset would raise
 
 
 async def test_tls_serves_both_transports(serve: Any, tmp_path: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -14,7 +15,7 @@ from respserver.errors import ApiError, QueueFull
 from respserver.message_socket import Socket, SocketClosed
 from respserver.transport.asgi_socket import serve_asgi_websocket
 from respserver.transport.hosting import HttpHost
-from respserver.transport.lifetime import CLOSE_SECONDS, Run
+from respserver.transport.lifetime import CLOSE_SECONDS, ECHOES, OUTBOX_MULTIPLE, Run
 from respserver.transport.outbox import Outbox
 from tests.support.raw_websocket import CLOSE, TEXT, Frame, RawClient, client_frame, close_frame
 
@@ -62,6 +63,15 @@ def text(value: str) -> dict[str, Any]:
 
 
 LEFT = {"type": "websocket.disconnect", "code": 1006}
+
+
+def send_while_taken(socket: Socket, size: int) -> int:
+    """How many messages of a size can be sent to a client that reads nothing, without waiting for it."""
+    sent = 0
+    with contextlib.suppress(SocketClosed):
+        for sent in range(1000):  # noqa: B007 - what was sent before the one that is refused
+            socket.send_many([b"x" * size])
+    return sent
 
 
 async def test_the_session_gets_what_admission_made_and_messages_go_both_ways_in_order() -> None:
@@ -166,6 +176,42 @@ async def test_a_client_that_leaves_frees_a_session_that_drains(autojump_clock: 
         await server.serve(run)
 
 
+async def test_a_client_that_is_far_behind_is_given_up_and_whoever_receives_is_told(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    server = Server()
+
+    async def run(socket: Socket, admitted: str) -> None:
+        async def send_on() -> None:
+            bound = OUTBOX_MULTIPLE * LIMITS.outbox_bytes + ECHOES * LIMITS.message_bytes
+            assert send_while_taken(socket, 1024) == bound // 1024 + 1
+
+        server.stalled = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_on)
+            with pytest.raises(SocketClosed) as caught:
+                await socket.receive()
+            assert caught.value.code is None
+
+    with trio.fail_after(1):
+        assert await server.serve(run) == [{"type": "websocket.accept"}]
+
+
+async def test_a_close_frees_whoever_receives_although_the_client_never_answers(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def run(socket: Socket, admitted: str) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(socket.close, 1001, "going away")
+            with pytest.raises(SocketClosed) as caught:
+                await socket.receive()
+            assert caught.value.code == 1001
+
+    with trio.fail_after(1):
+        sent = await Server().serve(run)
+    assert sent[-1] == {"type": "websocket.close", "code": 1001, "reason": "going away"}
+
+
 async def test_a_stalled_client_delays_the_close_only_for_its_deadline(autojump_clock: trio.testing.MockClock) -> None:
     server = Server()
 
@@ -211,7 +257,8 @@ async def test_an_upgrade_on_a_used_connection_is_served_by_the_same_session() -
             client = RawClient(stream)
             await stream.send_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
             assert b" 204" in await client.head()
-            await client.open()
+            await client.open(behind=client_frame(TEXT, b"early"))
+            assert await client.frame() == Frame(TEXT, b"early")
             await stream.send_all(client_frame(TEXT, b"late but welcome"))
             assert await client.frame() == Frame(TEXT, b"late but welcome")
             await stream.send_all(close_frame(1000))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respserver.errors import InvalidRequest, PayloadTooLarge
-from respserver.transport.bodies import inflate
+from respserver.transport.bodies import MAX_MEMBERS, inflate
 from tests.support.live import http, text_of
 
 CODINGS = {
@@ -49,6 +49,37 @@ def test_damaged_bodies_are_refused(coding: str, damage: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         inflate(body, coding, 10_000)
     assert (caught.value.status, caught.value.code) == (400, "invalid_body")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+@given(parts=st.lists(st.binary(max_size=50), min_size=1, max_size=20))
+def test_members_in_a_row_are_one_body(coding: str, parts: list[bytes]) -> None:
+    assert inflate(b"".join(map(CODINGS[coding], parts)), coding, 1000) == b"".join(parts)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_the_limit_is_for_all_members_together(coding: str) -> None:
+    body = CODINGS[coding](bytes(500)) * 2
+    assert len(inflate(body, coding, 1000)) == 1000
+    with pytest.raises(PayloadTooLarge):
+        inflate(body, coding, 999)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd"])
+@pytest.mark.parametrize("behind", [b"garbage", b"\0", "cut"])
+def test_what_is_no_member_behind_the_first_is_refused(coding: str, behind: bytes | str) -> None:
+    whole = CODINGS[coding](b"some text that is long enough to be cut" * 10)
+    with pytest.raises(InvalidRequest) as caught:
+        inflate(whole + (whole[:-6] if isinstance(behind, str) else behind), coding, 10_000)
+    assert (caught.value.status, caught.value.code) == (400, "invalid_body")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_body_of_very_many_members_is_refused(coding: str) -> None:
+    """Each costs a copy of all that is behind it."""
+    assert inflate(CODINGS[coding](b"x") * MAX_MEMBERS, coding, 1000) == b"x" * MAX_MEMBERS
+    with pytest.raises(InvalidRequest):
+        inflate(CODINGS[coding](b"x") * (MAX_MEMBERS + 1), coding, 1000)
 
 
 def test_a_zstd_frame_that_asks_for_a_huge_window_is_refused() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respserver.errors import ApiError, InvalidApiKey, QueueFull, WebSocketDisabled
-from respserver.transport.head import Head, HeadReader, HeadTooLarge, answer
+from respserver.transport.head import Head, HeadReader, HeadTooLarge, answer, origin_form
 from tests.support.raw_websocket import request
 
 LIMIT = 4096
@@ -108,3 +108,27 @@ def test_an_answer_is_one_complete_response_that_ends_the_connection(error: ApiE
     assert error.headers.items() <= fields.items()
     assert json.loads(bytes(body.data))["error"]["code"] == error.code
     assert ("upgrade" in fields) is (error.status == 426)
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("/v1/responses?model=m", "/v1/responses?model=m"),
+        ("//[", "//["),
+        ("//host/v1/responses", "//host/v1/responses"),
+        ("http://host:1/v1/responses?a=b", "/v1/responses?a=b"),
+        ("ws://host", "/"),
+        ("http://[/v1/responses", "/"),
+        ("v1/responses", "/"),
+        ("?x", "/"),
+        ("*", "/"),
+        ("host:80", "/"),
+    ],
+)
+def test_a_target_leads_to_a_path_or_nowhere(target: str, path: str) -> None:
+    assert origin_form(target) == path
+
+
+@given(target=st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1))
+def test_no_target_raises_and_each_gives_a_path(target: str) -> None:
+    assert origin_form(target).startswith("/")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from respserver.config import Limits
 from respserver.transport.head import Head
-from respserver.transport.listener import serve_connections
+from respserver.transport.listener import Newcomers, serve_connections
 from respserver.transport.outbox import Outbox
 from tests.support.raw_websocket import RawClient, request
 
@@ -148,22 +148,49 @@ def test_no_first_bytes_can_harm_the_server(sent: bytes) -> None:
 
 
 async def test_when_accepting_is_cancelled_the_port_closes_and_connections_go_on() -> None:
+    served = trio.Event()
+    let_go = trio.Event()
+
+    async def patient(outbox: Outbox) -> None:
+        served.set()
+        await let_go.wait()
+        await http(outbox)
+
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     with trio.fail_after(5):
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
-                serve = partial(serve_connections, http=http, websocket=websocket, limits=PATIENT)
+                serve = partial(serve_connections, http=patient, websocket=websocket, limits=PATIENT)
                 await accepting.start(partial(serve, listeners, connections=connections))
                 stream = await trio.open_tcp_stream("127.0.0.1", port)
-                await stream.send_all(GET[:5])
-                await trio.testing.wait_all_tasks_blocked()
+                await stream.send_all(GET)
+                await served.wait()
                 accepting.cancel_scope.cancel()
             with pytest.raises(OSError):
                 await trio.open_tcp_stream("127.0.0.1", port)
+            let_go.set()
             async with stream:
-                await stream.send_all(GET[5:])
                 assert await RawClient(stream).rest() == b"http " + GET
+
+
+@pytest.mark.parametrize("sent", [b"", GET[:5]])
+async def test_when_accepting_is_cancelled_connections_without_a_head_are_closed(sent: bytes) -> None:
+    """They have nothing to go on with, and would hold up the end for all of their time."""
+    async with listening(limits=Limits(handshake_seconds=60)) as connect:
+        stream = await connect()
+        await stream.send_all(sent)
+        await trio.testing.wait_all_tasks_blocked()
+    async with stream:
+        assert await RawClient(stream).rest() == b""
+
+
+async def test_a_connection_that_was_accepted_at_the_very_end_is_closed_too() -> None:
+    newcomers = Newcomers(Limits(handshake_seconds=60))
+    newcomers.dismiss()
+    stream, _ = trio.testing.memory_stream_pair()
+    with trio.fail_after(1):
+        assert await newcomers.first_head(Outbox(stream, limit_bytes=4096, write_seconds=1)) is None
 
 
 async def test_connections_send_small_packets_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 
 import pytest
@@ -11,7 +12,7 @@ import trio_websocket
 
 from respserver.config import Limits
 from respserver.message_socket import Socket, SocketClosed
-from respserver.transport.lifetime import CLOSE_SECONDS
+from respserver.transport.lifetime import CLOSE_SECONDS, ECHOES, OUTBOX_MULTIPLE
 from tests.support.raw_websocket import (
     CLOSE,
     PING,
@@ -228,6 +229,33 @@ async def test_a_stalled_client_is_given_up_and_its_session_told(autojump_clock:
         opened.set()
     assert [closed.code for closed in told] == [None]
     assert trio.current_time() >= LIMITS.write_seconds
+
+
+async def test_a_client_that_is_far_behind_is_given_up_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    bound = OUTBOX_MULTIPLE * LIMITS.outbox_bytes + ECHOES * LIMITS.message_bytes
+    seen: list[SocketClosed] = []
+    opened = trio.Event()
+
+    async def send_on(socket: Socket) -> None:
+        await opened.wait()
+        sent = 0
+        with contextlib.suppress(SocketClosed):
+            for sent in range(1000):  # noqa: B007 - what was sent before the one that is refused
+                socket.send_many([b"x" * 1020])
+        assert sent * 1024 == pytest.approx(bound, abs=1024)
+
+    async def run(socket: Socket, admitted: str) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_on, socket)
+            await ends(seen)(socket, admitted)
+
+    theirs, ours = trio.testing.lockstep_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, ours, LIMITS, welcome, run)
+        await RawClient(theirs).open()
+        opened.set()
+    assert [closed.code for closed in seen] == [None]
+    assert trio.current_time() < 1
 
 
 async def test_a_cancelled_connection_ends_without_waiting(autojump_clock: trio.testing.MockClock) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
@@ -11,6 +11,7 @@ from respserver.auth import KeyRing
 from respserver.config import Config
 from respserver.errors import ApiError, OriginNotAllowed, RouteNotFound, ShuttingDown, WebSocketDisabled
 from respserver.transport.app import RESPONSES_PATHS
+from respserver.transport.head import origin_form
 from respserver.transport.lifetime import Headers
 
 
@@ -42,16 +43,17 @@ class Admission:
         return self.admit(target, headers) if self._config.late_upgrade else WebSocketDisabled()
 
     def _admit(self, target: str, headers: Headers) -> Admitted:
-        url = urlsplit(target)
-        if url.path.rstrip("/") not in RESPONSES_PATHS:
-            raise RouteNotFound("GET", url.path)
+        raw_path, _, query = origin_form(target).partition("?")
+        path = unquote(raw_path)
+        if path.removesuffix("/") not in RESPONSES_PATHS:
+            raise RouteNotFound("GET", path)
         if not self._config.websocket:
             raise WebSocketDisabled
         if self._is_stopping():
             raise ShuttingDown
         _check_origin(headers, self._config.allow_origin)
         tenant = self._keys.authenticate(_header(headers, "authorization"))
-        return Admitted(tenant=tenant, default_model=parse_qs(url.query).get("model", [None])[0])
+        return Admitted(tenant=tenant, default_model=parse_qs(query).get("model", [None])[0])
 
 
 def _check_origin(headers: Headers, allowed: tuple[str, ...]) -> None:
@@ -59,8 +61,16 @@ def _check_origin(headers: Headers, allowed: tuple[str, ...]) -> None:
     origin = _header(headers, "origin")
     if origin is None or origin in allowed:
         return
-    if urlsplit(origin).netloc != _header(headers, "host"):
+    host = _host_of(origin)
+    if not host or host != _header(headers, "host"):
         raise OriginNotAllowed(f"Origin '{origin}' is not allowed.")
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _header(headers: Headers, name: str) -> str | None:

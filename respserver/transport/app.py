@@ -51,6 +51,7 @@ def make_app(services: Services, turns: HttpTurns, keys: KeyRing) -> QuartTrio:
     app.config["RESPONSE_TIMEOUT"] = None
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.strict_slashes = False
+    app.url_map.merge_slashes = False  # a path with two slashes is unknown; a redirect would be HTML
     _add_frame(app, services, keys)
     _add_errors(app, services)
     for path in RESPONSES_PATHS:
@@ -121,11 +122,11 @@ def _add_errors(app: QuartTrio, services: Services) -> None:
     async def http_error(error: HTTPException) -> Response:
         if isinstance(error, RequestEntityTooLarge):
             return _error(PayloadTooLarge(services.config.limits.message_bytes))
-        if isinstance(error, WerkzeugMethodNotAllowed):
+        if isinstance(error, WerkzeugMethodNotAllowed) and not _names_an_operation():
             answer = _error(MethodNotAllowed(request.method, request.path))
             answer.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
             return answer
-        if error.code == 404:
+        if error.code in (404, 405):
             return _error(RouteNotFound(request.method, request.path))
         return _error(InvalidRequest(error.description or "Bad request.", status=error.code))
 
@@ -133,6 +134,11 @@ def _add_errors(app: QuartTrio, services: Services) -> None:
     async def fault(error: Exception) -> Response:
         log.error("request_fault", request_id=g.get("request_id", ""), exc_info=error)
         return _error(ServerError())
+
+
+def _names_an_operation() -> bool:
+    """Whether the request asks for something like ``/responses/compact``, which only looks like a response's id."""
+    return request.method == "POST" and request.path.startswith(tuple(f"{path}/" for path in RESPONSES_PATHS))
 
 
 def _whole(result: TurnResult) -> Response:

@@ -1,8 +1,8 @@
 """WebSocket over an ASGI scope: for an upgrade on a connection that has already carried HTTP, which is hypercorn's.
 
 The same session runs on it, with weaker promises than ``websocket.py`` gives, because the frames are hypercorn's: it
-accepts permessage-deflate, sends every message by itself, reads on after a message over the limit, has no heartbeat
-of its own, and drops bytes that come behind the upgrade request together with the connection (design.md section 4).
+accepts permessage-deflate, sends every message by itself, reads on after a message over the limit, and has no
+heartbeat of its own (design.md section 4).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import trio
 
 from respserver.config import Limits
 from respserver.errors import ApiError
+from respserver.logger import get_logger
 from respserver.message_socket import SocketClosed
 from respserver.transport.head import error_body
 from respserver.transport.lifetime import (
@@ -25,9 +26,12 @@ from respserver.transport.lifetime import (
     UNSUPPORTED,
     Admit,
     Run,
+    is_too_far_behind,
     run_to_close,
     too_big,
 )
+
+log = get_logger("respserver.transport")
 
 T = TypeVar("T")
 
@@ -77,15 +81,16 @@ class AsgiSocket:
         self._queue: deque[bytes] = deque()
         self._pending = 0
         self._closed: SocketClosed | None = None
+        self._reading = trio.CancelScope()
         self._writer = trio.lowlevel.ParkingLot()
         self._waiters = trio.lowlevel.ParkingLot()
 
     async def receive(self) -> str:
         """The next text message. A binary one closes with 1003, one over the limit in bytes with 1009."""
-        if self._closed is not None:
-            raise self._closed
-        message = await self._receive()
-        if message["type"] == "websocket.disconnect":
+        message = None if self._closed else await self._receive_unless_closed()
+        if message is None:
+            pass
+        elif message["type"] == "websocket.disconnect":
             code = message.get("code", NO_CLOSE_FRAME)
             self._end(SocketClosed(None if code == NO_CLOSE_FRAME else code, message.get("reason") or ""))
         elif message.get("text") is None:
@@ -99,7 +104,10 @@ class AsgiSocket:
         raise self._closed
 
     def send_many(self, messages: Sequence[bytes]) -> None:
-        """Queue messages for the writer task."""
+        """Queue messages for the writer task. A peer that is too far behind is given up instead."""
+        if self._closed is None and is_too_far_behind(self._pending, self._limits):
+            log.info("connection_dropped", reason="too far behind")
+            self._end(SocketClosed())
         if self._closed is not None:
             raise self._closed
         self._queue.extend(messages)
@@ -122,6 +130,7 @@ class AsgiSocket:
             while self._pending:
                 await self._waiters.park()
             await self._send({"type": "websocket.close", "code": code, "reason": reason})
+        self._reading.cancel()  # whoever receives need not wait for a peer that never answers
 
     async def write_pending(self) -> None:
         """The writer task: sends what is queued, message by message, until cancelled."""
@@ -134,12 +143,18 @@ class AsgiSocket:
             self._waiters.unpark_all()
             await trio.lowlevel.checkpoint()  # hypercorn's send is none once the peer is gone
 
+    async def _receive_unless_closed(self) -> Message | None:
+        with trio.CancelScope() as self._reading:
+            return await self._receive()
+        return None
+
     def _end(self, closed: SocketClosed) -> None:
         """The peer is gone: nothing that is pending can reach it."""
         self._closed = self._closed or closed
         self._pending -= sum(map(len, self._queue))
         self._queue.clear()
         self._waiters.unpark_all()
+        self._reading.cancel()
 
 
 async def _refuse(send: Send, error: ApiError) -> None:

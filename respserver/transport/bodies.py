@@ -11,6 +11,10 @@ from respserver.errors import InvalidRequest, PayloadTooLarge
 MAX_ZSTD_WINDOW = 1 << 27
 """128 MiB, zstd's own limit for streams; a frame that asks for more is refused before memory is taken."""
 
+MAX_MEMBERS = 100
+"""A body may be several gzip members or zstd frames in a row (RFC 1952 section 2.2, RFC 8878 section 3). Writers that
+append make a few; what consists of more is made to keep us busy, since each costs a copy of what is behind it."""
+
 
 def inflate(body: bytes, encoding: str, limit: int) -> bytes:
     """The body as it was before ``Content-Encoding``.
@@ -22,9 +26,9 @@ def inflate(body: bytes, encoding: str, limit: int) -> bytes:
     if coding in ("", "identity"):
         return body
     if coding in ("gzip", "x-gzip"):
-        return _zlib(body, 16 + zlib.MAX_WBITS, limit)
+        return _zlib(body, 16 + zlib.MAX_WBITS, limit, MAX_MEMBERS)
     if coding == "deflate":
-        return _zlib(body, zlib.MAX_WBITS, limit)
+        return _zlib(body, zlib.MAX_WBITS, limit, 1)
     if coding == "zstd":
         return _zstd(body, limit)
     raise InvalidRequest(
@@ -34,33 +38,47 @@ def inflate(body: bytes, encoding: str, limit: int) -> bytes:
     )
 
 
-def _zlib(body: bytes, window: int, limit: int) -> bytes:
-    stream = zlib.decompressobj(window)
-    try:
-        result = stream.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise _damaged() from error
-    if len(result) > limit:
-        raise PayloadTooLarge(limit)
-    if not stream.eof:
-        raise _damaged()
-    return result
+def _zlib(body: bytes, window: int, limit: int, members: int) -> bytes:
+    result = bytearray()
+    for _ in range(members):
+        stream = zlib.decompressobj(window)
+        try:
+            result += stream.decompress(body, limit + 1 - len(result))
+        except zlib.error as error:
+            raise _damaged() from error
+        if len(result) > limit:
+            raise PayloadTooLarge(limit)
+        if not stream.eof:
+            raise _damaged()
+        body = stream.unused_data
+        if not body:
+            return bytes(result)
+    raise _damaged()
 
 
 def _zstd(body: bytes, limit: int) -> bytes:
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
     try:
-        size = len(decompressor.stream_reader(body).read(limit + 1))
+        size = len(decompressor.stream_reader(body, read_across_frames=True).read(limit + 1))
         if size > limit:
             raise PayloadTooLarge(limit)
-        # The reader is bounded but takes a cut frame for a whole one; this one tells, and its size is known by now.
-        stream = decompressor.decompressobj()
-        result: bytes = stream.decompress(body)
+        # The reader is bounded but takes a cut frame for a whole one; frame by frame it shows, and the size is known.
+        return _zstd_frames(decompressor, body)
     except zstandard.ZstdError as error:
         raise _damaged() from error
-    if not stream.eof:
-        raise _damaged()
-    return result
+
+
+def _zstd_frames(decompressor: zstandard.ZstdDecompressor, body: bytes) -> bytes:
+    result = bytearray()
+    for _ in range(MAX_MEMBERS):
+        stream = decompressor.decompressobj()
+        result += stream.decompress(body)
+        if not stream.eof:
+            raise _damaged()
+        body = stream.unused_data
+        if not body:
+            return bytes(result)
+    raise _damaged()
 
 
 def _damaged() -> InvalidRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 import h11
 import msgspec
@@ -100,6 +101,23 @@ def _is_upgrade(request: h11.Request, headers: list[tuple[str, str]]) -> bool:
 
 def _tokens(headers: list[tuple[str, str]], wanted: str) -> set[str]:
     return {token.strip().lower() for name, value in headers if name == wanted for token in value.split(",")}
+
+
+def origin_form(target: str) -> str:
+    """The path with its query that a request target asks for; ``/``, where nothing is, if it names no path.
+
+    Servers must also take a whole URL (RFC 9112 section 3.2.2). Two slashes at the beginning are just a path.
+    """
+    if target.startswith("/"):
+        return target
+    try:
+        url = urlsplit(target)
+    except ValueError:
+        return "/"
+    if not url.netloc:
+        return "/"
+    path = url.path or "/"
+    return f"{path}?{url.query}" if url.query else path
 
 
 def answer(error: ApiError) -> bytes:

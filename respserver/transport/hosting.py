@@ -1,25 +1,34 @@
 """Hypercorn as the HTTP/1.1 machine of one connection: the only importer of its internals.
 
-``TCPServer`` and its context classes are not a documented API; the minor version is pinned, and a contract test fails
-loudly when they change. Whatever they raise ends one connection only.
+``TCPServer``, its protocol and its context classes are not a documented API; the minor version is pinned, and a
+contract test fails loudly when they change. Whatever they raise ends one connection only. HTTP/2, which hypercorn would
+change to when asked, is not spoken here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import h11
 import trio
 from hypercorn.config import Config as HypercornConfig
+from hypercorn.events import Closed
+from hypercorn.protocol.events import Event, Response
+from hypercorn.protocol.h11 import H11Protocol, H11WSConnection
+from hypercorn.protocol.ws_stream import WSStream
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import wrap_app
 
 from respserver.config import Limits
+from respserver.errors import ApiError, InvalidRequest, ShuttingDown
 from respserver.logger import get_logger
+from respserver.transport.head import HeadTooLarge, answer, error_body, origin_form
+from respserver.transport.keep_alive import Requests
 from respserver.transport.lifespan import AsgiApp, lifespan
 from respserver.transport.outbox import Data, Outbox
 
@@ -32,14 +41,18 @@ MANY_REQUESTS = 1 << 62
 
 
 class HttpHost:
-    """Serves an ASGI app over HTTP/1.1, one connection at a time given by an ``Outbox``."""
+    """Serves an ASGI app over HTTP/1.1, one connection at a time given by an ``Outbox``.
 
-    def __init__(self, app: AsgiApp, limits: Limits) -> None:
+    A connection that carries no request is closed after ``keep_alive_seconds``.
+    """
+
+    def __init__(self, app: AsgiApp, limits: Limits, *, keep_alive_seconds: float = KEEP_ALIVE_SECONDS) -> None:
         self._app = app
-        self._wrapped = wrap_app(app, limits.message_bytes, "asgi")
+        self._limits = limits
+        self._keep_alive_seconds = keep_alive_seconds
         self._config = _hypercorn_config(limits)
         self._state: dict[str, Any] = {}  # Any: whatever the app's lifespan puts there
-        self._open: set[WorkerContext] = set()
+        self._open: dict[Requests, WorkerContext] = {}
         self._stopped = False
 
     @contextlib.asynccontextmanager
@@ -52,47 +65,64 @@ class HttpHost:
             yield
 
     async def stop(self) -> None:
-        """Close connections that wait for a next request, now and from now on; requests that run go on."""
+        """Take no more requests, now and from now on. A connection is closed at once, or after the answer of the
+        request that runs; a request that is not complete yet gets 503 instead of time."""
         self._stopped = True
-        for context in self._open:
-            await context.terminated.set()
+        for requests, context in list(self._open.items()):
+            requests.stop()
+            await context.terminated.set()  # so that hypercorn begins no other after the one that runs
 
     async def serve(self, outbox: Outbox) -> None:
         """Serve the requests of one connection until it ends. Faults of the protocol machine end it and are logged."""
+        requests = Requests(self._app, self._keep_alive_seconds)
         context = WorkerContext(None)
-        self._open.add(context)
+        self._open[requests] = context
         try:
             if self._stopped:
-                await context.terminated.set()
+                outbox.write(answer(ShuttingDown()))
+                return
             async with trio.open_nursery() as nursery:
                 view = TlsView(outbox) if outbox.is_tls else View(outbox)
-                nursery.start_soon(_end_with, outbox, context)
-                nursery.start_soon(_close_with, view, outbox)
-                await self._serve(view, context)
-                nursery.cancel_scope.cancel()
+                nursery.start_soon(self._serve, view, context, requests)
+                nursery.start_soon(self._close_when_over, view, outbox, requests)
+                await outbox.wait_ended()
+                await context.terminated.set()  # ends hypercorn's idle timer, which would outlive its connection
+                await requests.wait_none_open()
+                await outbox.aclose()
+                nursery.cancel_scope.cancel()  # hypercorn may wait for a next request that can't come
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             log.debug("connection_dropped", reason="the peer is gone")
         except* Exception as faults:  # noqa: BLE001 - a client can make hypercorn raise; that ends its connection only
             log.warning("http_fault", error=repr(faults.exceptions))
         finally:
-            self._open.discard(context)
+            del self._open[requests]
 
-    async def _serve(self, view: View, context: WorkerContext) -> None:
+    async def _serve(self, view: View, context: WorkerContext, requests: Requests) -> None:
         stream: Any = view  # Any: annotated as a TLS stream, used as whatever has these few methods
-        await TCPServer(self._wrapped, self._config, context, ConnectionState(self._state.copy()), stream).run()
+        app: AsgiApp = requests
+        wrapped = wrap_app(app, self._limits.message_bytes, "asgi")
+        await Http1Server(wrapped, self._config, context, ConnectionState(self._state.copy()), stream).run()
+
+    async def _close_when_over(self, view: View, outbox: Outbox, requests: Requests) -> None:
+        """Close the connection when we or hypercorn mean to.
+
+        Hypercorn does so in the request's own task, which quart-trio cancels as soon as the answer is written: the
+        client of a last answer would wait for an end that does not come.
+        """
+        await _first_of(view.ending.wait, requests.wait_over)
+        if self._stopped and requests.are_arriving:
+            outbox.write(answer(ShuttingDown()))
+        await outbox.aclose()
 
 
-async def _end_with(outbox: Outbox, context: WorkerContext) -> None:
-    """End hypercorn's idle timer with its connection; by itself it goes on for the whole keep-alive time."""
-    await outbox.wait_ended()
-    await context.terminated.set()
+async def _first_of(*waits: Callable[[], Awaitable[None]]) -> None:
+    async def wait_one(wait: Callable[[], Awaitable[None]]) -> None:
+        await wait()
+        nursery.cancel_scope.cancel()
 
-
-async def _close_with(view: View, outbox: Outbox) -> None:
-    """Close the connection when hypercorn means to. It does so in the request's own task, which quart-trio cancels as
-    soon as the answer is written: the client of a last answer would wait for an end that does not come."""
-    await view.ending.wait()
-    await outbox.aclose()
+    async with trio.open_nursery() as nursery:
+        for wait in waits:
+            nursery.start_soon(wait_one, wait)
 
 
 class View:
@@ -142,6 +172,86 @@ class TlsView(View):
     def selected_alpn_protocol(self) -> str:
         """Always HTTP/1.1, the only one offered."""
         return "http/1.1"
+
+
+class Http1(H11Protocol):
+    """Hypercorn's HTTP/1.1 with its offers of HTTP/2 taken away, and refusals that say why."""
+
+    def __init__(self, *arguments: Any) -> None:  # Any: handed on as they are
+        super().__init__(*arguments)
+        self._answered = trio.Event()
+
+    async def stream_send(self, event: Event) -> None:
+        """Pass on what a request's stream writes."""
+        await super().stream_send(event)
+        if isinstance(event, Response):
+            self._answered.set()
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        """Hypercorn looks for HTTP/2 here. An ``Upgrade: h2c`` is ignored, as RFC 9110 section 7.8 has it."""
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        if not request.http_version.startswith(b"1."):
+            await self._refuse(InvalidRequest("Only HTTP/1.1 is served.", status=505))
+            await self.send(Closed())
+            return
+        self._answered = trio.Event()
+        await super()._create_stream(_in_origin_form(request))
+        if isinstance(self.connection, H11WSConnection):
+            await self._finish_upgrade()
+
+    async def _finish_upgrade(self) -> None:
+        """Leave what comes behind an upgrade unread until it is answered; after a refusal nothing more is read."""
+        await self._answered.wait()
+        stream, self.stream = self.stream, None
+        if not isinstance(stream, WSStream):
+            return
+        if stream.handshake.accepted:
+            self.stream = stream
+        elif stream.closed:  # not even a handshake: no app ends this connection
+            await self.send(Closed())
+
+    async def _send_error_response(self, status_code: int) -> None:
+        """Hypercorn's own answers, to what is no request."""
+        if status_code == HeadTooLarge.status:
+            await self._refuse(HeadTooLarge(self.config.h11_max_incomplete_size))
+        else:
+            await self._refuse(InvalidRequest("The request is not valid HTTP/1.1.", status=status_code))
+
+    async def _refuse(self, error: ApiError) -> None:
+        body = error_body(error)
+        fields = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+        await self._send_h11_event(h11.Response(status_code=error.status, headers=list(fields.items())))
+        await self._send_h11_event(h11.Data(data=body))
+        await self._send_h11_event(h11.EndOfMessage())
+
+
+class Http1Server(TCPServer):
+    """Hypercorn's connection with ``Http1`` as its only protocol."""
+
+    async def _read_data(self) -> None:
+        """The first thing that ``run`` does with a protocol that it has made."""
+        made = self.protocol
+        made.protocol = Http1(
+            made.app,
+            made.config,
+            made.context,
+            made.task_group,
+            made.state,
+            made.ssl,
+            made.client,
+            made.server,
+            made.send,
+        )
+        await super()._read_data()
+
+
+def _in_origin_form(request: h11.Request) -> h11.Request:
+    """What hypercorn and Quart can take apart: Quart raises on some targets that name no path."""
+    if request.target.startswith(b"/"):
+        return request
+    target = origin_form(request.target.decode("ascii"))
+    return h11.Request(method=request.method, target=target, headers=request.headers, http_version=request.http_version)
 
 
 def _hypercorn_config(limits: Limits) -> HypercornConfig:

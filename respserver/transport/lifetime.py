@@ -1,4 +1,4 @@
-"""What both roads to a WebSocket share: whom to let in, what to run, and the close code at the end.
+"""What both roads to a WebSocket share: whom to let in, what to run, when to give up, and the close code at the end.
 
 Nothing here knows how messages travel; ``websocket.py`` and ``asgi_socket.py`` do.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypeVar
 
+from respserver.config import Limits
 from respserver.errors import ApiError
 from respserver.logger import get_logger
 from respserver.message_socket import Socket, SocketClosed
@@ -26,6 +27,12 @@ Run: TypeAlias = Callable[[Socket, T], Awaitable[None]]
 CLOSE_SECONDS = 5.0
 """How long a peer may take to be told of a close and to answer it."""
 
+OUTBOX_MULTIPLE = 4
+ECHOES = 2
+"""How far a peer may fall behind before it is given up: turns wait for it at the first limit of its outbox, so that a
+multiple of it is no slow peer's doing. On top comes what a turn writes before it waits for the first time: the request
+as it is echoed in ``response.created`` and ``response.in_progress``."""
+
 NORMAL = 1000
 UNSUPPORTED = 1003
 NO_CLOSE_FRAME = 1006
@@ -39,6 +46,11 @@ NOT_TEXT = "Only text messages are accepted."
 def too_big(limit: int) -> str:
     """The close reason of a message over its limit in bytes."""
     return f"Exceeded maximum message size: {limit} bytes"
+
+
+def is_too_far_behind(pending_bytes: int, limits: Limits) -> bool:
+    """Whether no more may be written to a peer that has so much to take yet: the last bound, behind ``drain``."""
+    return pending_bytes > OUTBOX_MULTIPLE * limits.outbox_bytes + ECHOES * limits.message_bytes
 
 
 async def run_to_close(run: Run[T], socket: Socket, admitted: T) -> None:

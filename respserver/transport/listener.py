@@ -39,20 +39,25 @@ async def serve_connections(
 ) -> None:
     """Accept until cancelled; then the listeners are closed at once and open connections go on in ``connections``.
 
+    Connections whose first request head is not complete by then have nothing to go on with: they are closed, too.
     ``http`` and ``websocket`` serve a connection each; when they return, the connection is closed in order.
     """
+    newcomers = Newcomers(limits)
     if tls_context is not None:
         tls_context.set_alpn_protocols(ALPN)
 
     async def serve(stream: trio.SocketStream) -> None:
         try:
-            await _serve_connection(stream, tls_context, http, websocket, limits)
+            await _serve_connection(stream, tls_context, http, websocket, limits, newcomers)
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             log.debug("connection_dropped", reason="the peer is gone")
         except* Exception as faults:
             log.exception("connection_fault", exc_info=faults)
 
-    await trio.serve_listeners(serve, list(listeners), handler_nursery=connections, task_status=task_status)
+    try:
+        await trio.serve_listeners(serve, list(listeners), handler_nursery=connections, task_status=task_status)
+    finally:
+        newcomers.dismiss()
 
 
 async def _serve_connection(
@@ -61,6 +66,7 @@ async def _serve_connection(
     http: HttpHandler,
     websocket: WebSocketHandler,
     limits: Limits,
+    newcomers: Newcomers,
 ) -> None:
     outbox = Outbox(
         tcp if tls_context is None else trio.SSLStream(tcp, tls_context, server_side=True),
@@ -70,7 +76,7 @@ async def _serve_connection(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.run)
         try:
-            head = await _first_head(outbox, limits)
+            head = await newcomers.first_head(outbox)
             if head is not None and head.upgrades:
                 outbox.prepend(head.rest)
                 await websocket(outbox, head)
@@ -81,19 +87,38 @@ async def _serve_connection(
             await outbox.aclose()
 
 
-async def _first_head(outbox: Outbox, limits: Limits) -> Head | None:
-    """The first request's head; None if there is nobody to serve. A head over its limit is answered here."""
-    try:
-        with trio.fail_after(limits.handshake_seconds):
-            await outbox.handshake()
-            return await _read_head(outbox, limits.head_bytes)
-    except HeadTooLarge as error:
-        outbox.write(answer(error))
-    except trio.TooSlowError:
-        log.debug("connection_dropped", reason="no request head in time")
-    except trio.BrokenResourceError as error:  # also what a failed TLS handshake is
-        log.debug("connection_dropped", reason=str(error.__cause__ or error))
-    return None
+class Newcomers:
+    """The connections whose first request head is not complete. Each has ``handshake_seconds`` for it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._scopes: set[trio.CancelScope] = set()
+        self._dismissed = False
+
+    def dismiss(self) -> None:
+        """Let them go, now and from now on."""
+        self._dismissed = True
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def first_head(self, outbox: Outbox) -> Head | None:
+        """The first request's head; None if there is nobody to serve. A head over its limit is answered here."""
+        with trio.move_on_after(self._limits.handshake_seconds) as scope:
+            if self._dismissed:
+                scope.cancel()
+            self._scopes.add(scope)
+            try:
+                await outbox.handshake()
+                return await _read_head(outbox, self._limits.head_bytes)
+            except HeadTooLarge as error:
+                outbox.write(answer(error))
+            except trio.BrokenResourceError as error:  # also what a failed TLS handshake is
+                log.debug("connection_dropped", reason=str(error.__cause__ or error))
+            finally:
+                self._scopes.discard(scope)
+        if scope.cancelled_caught:
+            log.debug("connection_dropped", reason="shutting down" if self._dismissed else "no request head in time")
+        return None
 
 
 async def _read_head(outbox: Outbox, limit: int) -> Head | None:

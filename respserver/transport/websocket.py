@@ -29,6 +29,7 @@ from respserver.transport.lifetime import (
     UNSUPPORTED,
     Admit,
     Run,
+    is_too_far_behind,
     run_to_close,
     too_big,
 )
@@ -223,9 +224,12 @@ class WebSocket:
         return message
 
     def send_many(self, messages: Sequence[bytes]) -> None:
-        """Frame messages and write them in one go."""
+        """Frame messages and write them in one go. A peer that is too far behind is given up instead."""
         if self._stream.closing or self._connection.closed is not None:
             raise self._end()
+        if is_too_far_behind(self._outbox.pending_bytes, self._limits):
+            log.info("connection_dropped", reason="too far behind")
+            self._outbox.abort()
         try:
             self._outbox.write(b"".join(map(frame, messages)))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
