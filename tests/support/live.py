@@ -68,9 +68,10 @@ class Wire:
 @contextlib.asynccontextmanager
 async def open_wire(url: str, headers: dict[str, str] | None = None) -> AsyncIterator[Wire]:
     pairs = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-    async with trio_websocket.open_websocket_url(
-        url, extra_headers=pairs, max_message_size=1 << 30, receive_buffer_size=1 << 18
-    ) as socket:
+    async with trio.open_nursery() as nursery:
+        socket = await trio_websocket.connect_websocket_url(
+            nursery, url, extra_headers=pairs, max_message_size=1 << 30, receive_buffer_size=1 << 18
+        )
         try:
             yield Wire(socket)
         finally:
@@ -78,6 +79,7 @@ async def open_wire(url: str, headers: dict[str, str] | None = None) -> AsyncIte
                 with trio.move_on_after(1):  # a peer that is gone answers no close frame
                     await socket.aclose()
                 await socket._stream.aclose()  # the library leaves it open when the server has closed first
+            nursery.cancel_scope.cancel()  # the library's reader would wait for ever for us to take a message
 
 
 def http(server: Any, **options: Any) -> httpx.AsyncClient:
