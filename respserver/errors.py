@@ -213,8 +213,10 @@ class ResponseNotSuspended(InvalidRequest):
     code = "response_not_suspended"
 
     def __init__(self, response_id: str | None = None) -> None:
-        which = f"Response '{response_id}' is" if response_id else "No response on this lane is"
-        super().__init__(f"{which} not suspended at a tool call.", param="response_id" if response_id else None)
+        if response_id is None:
+            super().__init__("No response on this lane is suspended at a tool call.")
+        else:
+            super().__init__(f"Response '{response_id}' is not suspended at a tool call.", param="response_id")
 
 
 class InvalidAppend(InvalidRequest):

@@ -15,7 +15,7 @@ from respserver.errors import ApiError, ConnectionLimitReached, ShuttingDown, To
 from respserver.logger import get_logger
 from respserver.message_socket import Socket, SocketClosed
 from respserver.protocol.chain import Pause
-from respserver.protocol.commands import AwaitOutputs, Create, Ignore, Reject, ResumeTurn
+from respserver.protocol.commands import AwaitOutputs, Create, Ignore, Reject, ResumeTurn, StartTurn
 from respserver.protocol.connection import Connection, Delivery
 from respserver.protocol.lane import Lane, error_frame
 from respserver.schema.codec import encode
@@ -23,7 +23,7 @@ from respserver.schema.events import Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.turn.interrupt import Interrupt
 from respserver.turn.plan import close_run
-from respserver.turn.progress import invalid_record
+from respserver.turn.record import invalid_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import run_turn
 from respserver.turn.services import Services
@@ -161,7 +161,7 @@ class Session:
                 return self._take_append(lane.begin(append))
         return True
 
-    def _take_append(self, command: object) -> bool:
+    def _take_append(self, command: StartTurn | ResumeTurn | AwaitOutputs | Reject) -> bool:
         match command:
             case ResumeTurn(items=items):
                 self._port.wake(items)

@@ -265,6 +265,7 @@ class TestAppends:
             command = lane.begin(append(output("c1")))
             assert isinstance(command, Reject)
             assert (command.error.code, command.error.param) == ("response_not_suspended", None)
+            assert command.error.message == "No response on this lane is suspended at a tool call."
             lane.state = LaneState.ACTIVE
 
     def test_a_second_append_finds_nothing_suspended(self) -> None:

@@ -44,7 +44,6 @@ class Connection:
         strict: bool = False,
         default_model: str | None = None,
     ) -> None:
-        self.mode = mode
         self.lane = Lane(mode)
         """The default lane; the only one so far."""
         self.closing: ApiError | None = None
@@ -76,7 +75,7 @@ class Connection:
         event_type = peek_string(fields, "type")
         if event_type == "response.create":
             return self.receive_create(fields, now, len(text))
-        if event_type == "response.append" and self.mode is Mode.PROTOTYPE:
+        if event_type == "response.append" and self.lane.suspends:
             return self._receive_append(fields)
         if event_type == "response.processed":
             return Ignore(type=event_type)

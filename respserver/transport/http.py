@@ -24,7 +24,7 @@ from respserver.schema.events import ErrorEvent, Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.turn.interrupt import Interrupt
 from respserver.turn.plan import close_run
-from respserver.turn.progress import invalid_record
+from respserver.turn.record import invalid_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import TurnResult, run_turn
 from respserver.turn.services import Services
@@ -152,10 +152,12 @@ class HttpTurns:
             self._services.metrics.refused += 1
             self._services.post.submit(invalid_record(None, port, error))
             raise
+        interrupt = Interrupt()
+        self._running.add(interrupt)  # before its task runs: a shutdown in between must wait for it
         if not start.request.params.stream:
-            return await self._play(start, port, Interrupt())
+            return await self._play(start, port, interrupt)
         stream = SsePort(connection.lane, self._services, tenant=tenant, request_id=request_id)
-        self._nursery.start_soon(self._stream, start, stream)
+        self._nursery.start_soon(self._stream, start, stream, interrupt)
         try:
             await stream.begun.wait()
         except trio.Cancelled:
@@ -179,7 +181,6 @@ class HttpTurns:
             await self._idle.wait()
 
     async def _play(self, start: StartTurn, port: JsonPort, interrupt: Interrupt) -> TurnResult:
-        self._running.add(interrupt)
         try:
             return await run_turn(start, port, self._services, interrupt)
         finally:
@@ -188,11 +189,11 @@ class HttpTurns:
             if port.lane.latest is not None:
                 await close_run(port.lane.latest.context, self._services.config.limits.end_seconds)
 
-    async def _stream(self, start: StartTurn, port: SsePort) -> None:
+    async def _stream(self, start: StartTurn, port: SsePort, interrupt: Interrupt) -> None:
         """Run a stream's turn. It runs in the server's own nursery: nothing may come out of here (F37)."""
         try:
             with port.scope:
-                result = await self._play(start, port, Interrupt())
+                result = await self._play(start, port, interrupt)
                 if result.response is None:
                     port.refused = result.error
         except Exception:

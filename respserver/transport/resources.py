@@ -7,6 +7,8 @@ from typing import Any
 from respserver.errors import ModelNotFound, ResponseNotFound
 from respserver.turn.services import Services
 
+JsonObject = dict[str, Any]  # Any: whatever JSON holds; Quart encodes it
+
 MODELS_CREATED = 1_767_225_600
 """``created`` of a model entry, in seconds since 1970; the embedded model has no date of its own."""
 GLOB = frozenset("*?[")
@@ -20,19 +22,19 @@ async def get_response(services: Services, response_id: str, tenant: str) -> byt
     return state.response
 
 
-async def delete_response(services: Services, response_id: str, tenant: str) -> dict[str, Any]:
+async def delete_response(services: Services, response_id: str, tenant: str) -> JsonObject:
     """Hide a stored response. Raises ``ResponseNotFound``."""
     if not await services.store.delete(response_id, tenant):
         raise ResponseNotFound(response_id)
     return {"id": response_id, "object": "response", "deleted": True}
 
 
-def list_models(services: Services) -> dict[str, Any]:
+def list_models(services: Services) -> JsonObject:
     """The names on offer, in a shape for the SDKs (``data``) and for Codex (``models``, which it may find empty)."""
     return {"object": "list", "data": [_model(name) for name in model_names(services)], "models": []}
 
 
-def get_model(services: Services, name: str) -> dict[str, Any]:
+def get_model(services: Services, name: str) -> JsonObject:
     """One model; with patterns in the routing table any name that they match. Raises ``ModelNotFound``."""
     try:
         services.router.resolve(name)
@@ -47,5 +49,5 @@ def model_names(services: Services) -> list[str]:
     return list(dict.fromkeys([*names, *(route.engine.name for route in services.router.routes)]))
 
 
-def _model(name: str) -> dict[str, Any]:
+def _model(name: str) -> JsonObject:
     return {"id": name, "object": "model", "created": MODELS_CREATED, "owned_by": "respserver"}

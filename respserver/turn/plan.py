@@ -18,8 +18,7 @@ from respserver.state import StoredItem
 from respserver.tokens.buffer import TokenBuffer
 from respserver.turn.hydrate import hydrate, past_items, read_items, rerender
 from respserver.turn.routing import Route
-from respserver.turn.safety import Screening, Verdict, decode_verdict
-from respserver.turn.safety.screening import WholeContext
+from respserver.turn.safety import Screening, Verdict, WholeContext, decode_verdict
 from respserver.turn.services import Port, Services
 
 log = get_logger("respserver.turn")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import cast
 
@@ -21,6 +20,7 @@ from respserver.state import ResponseState, StoredItem
 from respserver.tokens.parse import OutputParser
 from respserver.turn.plan import Plan, close_run, screen_first, whole_context
 from respserver.turn.postinference import TurnRecord
+from respserver.turn.record import loggable
 from respserver.turn.rendering import remember_sampled, render_head, render_items
 from respserver.turn.response import new_response
 from respserver.turn.sampler import Sampler
@@ -28,7 +28,6 @@ from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
 from respserver.turn.tokencache import head_key
 
-_OWN_ID = re.compile(r"resp_[0-9A-Za-z_]{1,59}")
 VERDICT_KEY = "safety_verdict"
 """Where a terminal Response's metadata tells of a flag."""
 LEFT = "cancelled"
@@ -203,7 +202,7 @@ class Progress:
         self._clock.lap("end")
         return TurnRecord(
             response_id=response.id,
-            previous_response_id=_loggable(response.previous_response_id),
+            previous_response_id=loggable(response.previous_response_id),
             connection_id=self._port.connection_id,
             transport=self._port.transport,
             tenant=self._port.tenant,
@@ -286,33 +285,6 @@ class Progress:
             if isinstance(item, FunctionCall | CustomToolCall):
                 self._call_ids.append(item.call_id)
                 context.call_ids.add(item.call_id)
-
-
-def refusal_record(request: CreateRequest, port: Port, error: ApiError | None) -> TurnRecord:
-    """A turn that was refused before ``response.created``, for post-inference."""
-    record = invalid_record(request.params.previous_response_id, port, error)
-    record.model = request.params.model or ""
-    record.items_in = len(request.items)
-    return record
-
-
-def invalid_record(previous_response_id: str | None, port: Port, error: ApiError | None) -> TurnRecord:
-    """A create that was refused before it was understood, for post-inference."""
-    return TurnRecord(
-        response_id="",
-        previous_response_id=_loggable(previous_response_id),
-        connection_id=port.connection_id,
-        transport=port.transport,
-        tenant=port.tenant,
-        model="",
-        status="refused",
-        error_code=error.code if error else None,
-    )
-
-
-def _loggable(response_id: str | None) -> str | None:
-    """An id for the log, if it looks like one of ours: people paste other things there, keys among them."""
-    return response_id if response_id is None or _OWN_ID.fullmatch(response_id) else "[not one of ours]"
 
 
 def run_of(context: Context) -> Sequence:

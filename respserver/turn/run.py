@@ -23,7 +23,8 @@ from respserver.schema.response import Response
 from respserver.turn.interrupt import Interrupt
 from respserver.turn.plan import Plan, make_plan
 from respserver.turn.postinference import TurnRecord
-from respserver.turn.progress import Progress, refusal_record
+from respserver.turn.progress import Progress
+from respserver.turn.record import refusal_record
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
 

@@ -2,6 +2,6 @@
 
 from respserver.turn.safety.base import PASS, Classifier, Verdict, decode_verdict
 from respserver.turn.safety.build import build_screening
-from respserver.turn.safety.screening import Screening
+from respserver.turn.safety.screening import Screening, WholeContext
 
-__all__ = ["PASS", "Classifier", "Screening", "Verdict", "build_screening", "decode_verdict"]
+__all__ = ["PASS", "Classifier", "Screening", "Verdict", "WholeContext", "build_screening", "decode_verdict"]

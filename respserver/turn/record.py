@@ -1,0 +1,39 @@
+"""What post-inference hears of a turn that was refused, and how a client's text may appear in it."""
+
+from __future__ import annotations
+
+import re
+
+from respserver.errors import ApiError
+from respserver.schema.request import CreateRequest
+from respserver.turn.postinference import TurnRecord
+from respserver.turn.services import Port
+
+_OWN_ID = re.compile(r"resp_[0-9A-Za-z_]{1,59}")
+
+
+def refusal_record(request: CreateRequest, port: Port, error: ApiError | None) -> TurnRecord:
+    """A turn that was refused before ``response.created``, for post-inference."""
+    record = invalid_record(request.params.previous_response_id, port, error)
+    record.model = request.params.model or ""
+    record.items_in = len(request.items)
+    return record
+
+
+def invalid_record(previous_response_id: str | None, port: Port, error: ApiError | None) -> TurnRecord:
+    """A create that was refused before it was understood, for post-inference."""
+    return TurnRecord(
+        response_id="",
+        previous_response_id=loggable(previous_response_id),
+        connection_id=port.connection_id,
+        transport=port.transport,
+        tenant=port.tenant,
+        model="",
+        status="refused",
+        error_code=error.code if error else None,
+    )
+
+
+def loggable(response_id: str | None) -> str | None:
+    """An id for the log, if it looks like one of ours: people paste other things there, keys among them."""
+    return response_id if response_id is None or _OWN_ID.fullmatch(response_id) else "[not one of ours]"
