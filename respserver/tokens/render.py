@@ -108,13 +108,18 @@ class Template:
                 assert_never(item)
 
     def tokenise(self, pieces: Pieces) -> list[int]:
-        """The ids of pieces. Takes about 0.5 ms per KB of text and lets other threads run meanwhile."""
+        """The ids of pieces."""
         return self.tokenise_each([pieces])[0]
 
-    def tokenise_each(self, items: Sequence[Pieces]) -> list[list[int]]:
-        """The ids of several lists of pieces, each by itself; all texts go to the tokenizer together."""
+    def tokenise_each(self, items: Sequence[Pieces], *, beside_others: bool = False) -> list[list[int]]:
+        """The ids of several lists of pieces, each by itself; all texts go to the tokenizer together.
+
+        Short ones take 0.1 to 0.5 ms a KB. ``beside_others`` is for long ones, in a thread: it takes 0.3 to 0.5 ms a KB
+        and lets other threads run meanwhile.
+        """
         texts = [piece for pieces in items for piece in pieces if isinstance(piece, str)]
-        encoded = iter(self.tokenizer.encode_batch(texts))
+        encode = self.tokenizer.encode_batch if beside_others else self.tokenizer.encode_short
+        encoded = iter(encode(texts))
         results: list[list[int]] = []
         for pieces in items:
             ids: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 
 import trio
 
@@ -66,11 +67,12 @@ async def _tokenise(template: Template, items: list[Pieces], services: Services)
     services.metrics.bytes_tokenised += size
     if size <= services.config.limits.inline_tokenize_bytes:
         return _tokenise_each(template, items)
-    return await trio.to_thread.run_sync(_tokenise_each, template, items, limiter=services.tokenise_limiter)
+    tokenise = partial(_tokenise_each, template, items, beside_others=True)
+    return await trio.to_thread.run_sync(tokenise, limiter=services.tokenise_limiter)
 
 
-def _tokenise_each(template: Template, items: list[Pieces]) -> list[array[int]]:
-    return [array("I", ids) for ids in template.tokenise_each(items)]
+def _tokenise_each(template: Template, items: list[Pieces], *, beside_others: bool = False) -> list[array[int]]:
+    return [array("I", ids) for ids in template.tokenise_each(items, beside_others=beside_others)]
 
 
 def _joined(parts: list[array[int]]) -> array[int]:
