@@ -60,16 +60,18 @@ def test_known_words_are_not_asked_for_again() -> None:
     words = Words(asked)
     words.encode("one two")
     words.encode(" two two")
-    assert asked.batches == [["one two", "one", " two"]]
+    assert words.encode("one three") == TOKENIZER.encode("one three")
+    assert asked.batches == [["one", " two"], [" three"]]
 
 
 def test_of_a_text_full_of_new_words_only_some_are_learnt_at_a_time() -> None:
     asked = Asked()
     words = Words(asked)
     text = " ".join(f"w{number}" for number in range(MAX_LEARNT))
-    for known in (MAX_LEARNT, MAX_LEARNT + 2):  # "w" and " w" are words too
+    for _ in range(3):
         assert words.encode(text) == TOKENIZER.encode(text)
-        assert len(words) == known
+    assert [text in batch for batch in asked.batches] == [True, False]
+    assert len(words) == MAX_LEARNT + 2  # "w" and " w" are words too
 
 
 def test_long_words_are_not_kept() -> None:
