@@ -13,12 +13,25 @@ import os
 import platform
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 Figures = dict[str, dict[str, list[float]]]
 """Values by row and column; a column's name ends with its unit."""
 
 PACKAGES = ("trio", "trio-websocket", "hypercorn", "quart", "msgspec", "tokenizers")
+
+
+class Goal(NamedTuple):
+    """What a figure must not pass, or must at least reach."""
+
+    text: str
+    figure: float
+    limit: float
+    is_least: bool = False
+
+    @property
+    def is_met(self) -> bool:
+        return self.figure >= self.limit if self.is_least else self.figure <= self.limit
 
 
 def arguments(question: str | None, **sizes: int) -> argparse.Namespace:
@@ -28,6 +41,11 @@ def arguments(question: str | None, **sizes: int) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"(default: {default})")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     return parser.parse_args()
+
+
+def add(figures: Figures, row: str, column: str, *values: float) -> None:
+    """Note values of a cell."""
+    figures.setdefault(row, {}).setdefault(column, []).extend(values)
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
@@ -44,14 +62,17 @@ def about() -> dict[str, str]:
     return {"python": platform.python_version(), **versions, "machine": machine}
 
 
-def report(figures: Figures, options: argparse.Namespace) -> None:
-    """Print the figures as a table, or as JSON if the options ask for it."""
+def report(figures: Figures, options: argparse.Namespace, goals: Sequence[Goal] = ()) -> None:
+    """Print the figures as a table, and whether they meet the goals; or as JSON if the options ask for it."""
     rows = {name: {column: summary(values) for column, values in row.items()} for name, row in figures.items()}
     sizes = {name: value for name, value in vars(options).items() if name != "json"}
     if options.json:
-        print(json.dumps({"about": about(), "sizes": sizes, "rows": rows}))
+        told = [{**goal._asdict(), "is_met": goal.is_met} for goal in goals]
+        print(json.dumps({"about": about(), "sizes": sizes, "rows": rows, "goals": told}))
     else:
         print(_table(rows))
+        for goal in goals:
+            print(_judged(goal))
         print(", ".join(f"{name} {value}" for name, value in {**about(), **sizes}.items()))
 
 
@@ -69,4 +90,14 @@ def _table(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def _cell(figure: dict[str, float] | None) -> str:
-    return "" if figure is None else f"{figure['median']:.2f} ({figure['p95']:.2f})"
+    return "" if figure is None else f"{_shown(figure['median'])} ({_shown(figure['p95'])})"
+
+
+def _shown(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def _judged(goal: Goal) -> str:
+    bound = "at least" if goal.is_least else "at most"
+    verdict = "met" if goal.is_met else "NOT MET"
+    return f"{verdict:8}{goal.text}: {_shown(goal.figure)}, {bound} {_shown(goal.limit)}"

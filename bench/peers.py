@@ -13,7 +13,11 @@ from typing import NamedTuple, Protocol
 TARGET = "/v1/responses"
 ENDS = (b'{"type":"response.completed"', b'{"type":"response.done"')
 FAULTS = (b'{"type":"error"', b'{"type":"response.failed"')
+EVENT = b"data: {"
+LAST_CHUNK = b"0\r\n\r\n"
 RECEIVE_BYTES = 1 << 18
+LAST_WRITE_BYTES = 1 << 16
+"""What fits goes out in one write; of more, so much is left for the last one."""
 PATIENCE_SECONDS = 30.0
 
 _UPGRADE = (
@@ -23,17 +27,21 @@ _UPGRADE = (
 
 
 class Answer(NamedTuple):
-    """Seconds from the first byte sent to the first and the last one received, and the last message."""
+    """``first`` is the seconds from the last write to the first event received, ``end`` those from the first byte sent
+    to the last one received, ``sent`` the bytes sent, ``last`` the last event."""
 
     first: float
     end: float
+    sent: int
     last: bytes
 
 
 class Peer(Protocol):
-    """One connection; ``ask`` sends a message and waits for the whole answer."""
+    """One connection: ``ask`` sends a message and waits for the whole answer, ``leave`` for its first event only."""
 
     def ask(self, message: bytes) -> Answer: ...
+
+    def leave(self, message: bytes) -> None: ...
 
 
 class WebSocketPeer:
@@ -50,15 +58,18 @@ class WebSocketPeer:
         """Send one text message. Raises ``RuntimeError`` if the server fails the turn or refuses it."""
         frame = _client_frame(message)
         began = time.perf_counter()
-        self._socket.sendall(frame)
+        sent = _send(self._socket, frame)
         self._receive()
         first = time.perf_counter()
         while True:
-            last = self._message()
-            if last.startswith(FAULTS):
-                raise RuntimeError(last.decode())
+            last = _sound(self._message())
             if last.startswith(self._ends):
-                return Answer(first - began, time.perf_counter() - began, last)
+                return Answer(first - sent, time.perf_counter() - began, len(frame), last)
+
+    def leave(self, message: bytes) -> None:
+        """Send one text message and read on no further than its first event."""
+        self._socket.sendall(_client_frame(message))
+        _sound(self._message())
 
     def _read_head(self) -> None:
         while b"\r\n\r\n" not in self._received:
@@ -82,36 +93,59 @@ class WebSocketPeer:
 
 
 class HttpPeer:
-    """A kept-alive HTTP connection that POSTs; an answer is a whole body of known length."""
+    """A kept-alive HTTP connection that POSTs for streams; an answer is over with the last chunk of its body."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
     def ask(self, message: bytes) -> Answer:
-        """POST one body. Raises ``RuntimeError`` for an answer that is not a 200."""
-        head = f"POST {TARGET} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-        request = f"{head}Content-Length: {len(message)}\r\n\r\n".encode() + message
+        """POST one body. Raises ``RuntimeError`` if the server fails the turn or refuses it."""
+        request = _post(message)
         began = time.perf_counter()
-        self._socket.sendall(request)
-        received = bytearray(_some(self._socket))
+        sent = _send(self._socket, request)
+        received = self._first_event()
         first = time.perf_counter()
-        while (start := received.find(b"\r\n\r\n") + 4) < 4:
+        while not received.endswith(LAST_CHUNK):
             received += _some(self._socket)
-        head = received[:start].decode().lower()
-        end = start + int(head.split("content-length:")[1].split("\r\n")[0])
-        while len(received) < end:
+        end = time.perf_counter()
+        last = _sound(_last_event(received))
+        return Answer(first - sent, end - began, len(request), last)
+
+    def leave(self, message: bytes) -> None:
+        """POST one body and read on no further than its first event."""
+        self._socket.sendall(_post(message))
+        self._first_event()
+
+    def _first_event(self) -> bytearray:
+        """What has come once the first event is there, the head included."""
+        received = bytearray()
+        while EVENT not in received:
             received += _some(self._socket)
-        if not head.startswith("http/1.1 200"):
-            raise RuntimeError(received.decode())
-        return Answer(first - began, time.perf_counter() - began, bytes(received[start:end]))
+            if b"\r\n\r\n" in received and not received.startswith(b"HTTP/1.1 200"):
+                raise RuntimeError(received.decode())
+        return received
 
 
 @contextlib.contextmanager
-def connected(port: int) -> Iterator[socket.socket]:
-    """A connection to a port of this machine."""
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection:
+def connected(port: int, *, room: int | None = None) -> Iterator[socket.socket]:
+    """A connection to a port of this machine. ``room`` is how many bytes the system may keep for a client that does
+    not read; as many as it likes, if left out."""
+    with socket.socket() as connection:
+        connection.settimeout(PATIENCE_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if room is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        connection.connect(("127.0.0.1", port))
         yield connection
+
+
+def _send(connection: socket.socket, data: bytes) -> float:
+    """Send everything; the time just before the last write. Just after it, the answer may be there already."""
+    view = memoryview(data)
+    connection.sendall(view[:-LAST_WRITE_BYTES])
+    began = time.perf_counter()
+    connection.sendall(view[-LAST_WRITE_BYTES:])
+    return began
 
 
 def _some(connection: socket.socket) -> bytes:
@@ -119,6 +153,33 @@ def _some(connection: socket.socket) -> bytes:
     if not data:
         raise RuntimeError("the server has closed the connection")
     return data
+
+
+def _sound(event: bytes) -> bytes:
+    """The event, unless it says that the turn has failed."""
+    if event.startswith(FAULTS):
+        raise RuntimeError(event.decode())
+    return event
+
+
+def _post(message: bytes) -> bytes:
+    head = f"POST {TARGET} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(message)}\r\n\r\n".encode() + message
+
+
+def _last_event(answer: bytearray) -> bytes:
+    """The last event of a whole answer that came in chunks."""
+    body = bytearray()
+    start = answer.index(b"\r\n\r\n") + 4
+    while True:
+        line_end = answer.index(b"\r\n", start)
+        size = int(answer[start:line_end], 16)
+        if not size:
+            break
+        body += answer[line_end + 2 : line_end + 2 + size]
+        start = line_end + 2 + size + 2
+    start = body.rindex(EVENT) + len(EVENT) - 1
+    return bytes(body[start : body.index(b"\n", start)])
 
 
 def _client_frame(message: bytes) -> bytes:

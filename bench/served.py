@@ -1,9 +1,9 @@
 """The server that a bench asks, in a process of its own that tells its CPU time.
 
 Both modes listen side by side on one store, with the same script: every model call is answered with a tool call. Beside
-them an echo on the same listener, outbox and WebSocket. Nothing is logged. One JSON line tells the ports; then each
-line on standard input is answered with the CPU seconds that the process has used, and how many of them its tokenizer;
-the end of the input ends the process.
+them a server without the cache of rendered tokens, and an echo on the same listener, outbox and WebSocket. Nothing is
+logged. One JSON line tells the ports; then each line on standard input is answered with the CPU seconds that the
+process has used, and how many of them its tokenizer and its model; the end of the input ends the process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import IO, NamedTuple
 
+import msgspec
 import trio
 
+from bench.model import Model
 from respserver.config import Config, Limits, Mode
 from respserver.embed import open_server
 from respserver.engines.sim import Script, call
@@ -42,12 +44,14 @@ class Spent(NamedTuple):
 
     total: float
     tokenising: float
+    model: float
 
 
 class Served:
-    """The running process: ``ports`` by name (``shipped``, ``prototype``, ``echo``)."""
+    """The running process: ``ports`` by name (``shipped``, ``prototype``, ``uncached``, ``echo``)."""
 
-    def __init__(self, requests: IO[bytes], answers: IO[bytes]) -> None:
+    def __init__(self, pid: int, requests: IO[bytes], answers: IO[bytes]) -> None:
+        self.pid = pid
         self._requests = requests
         self._answers = answers
         self.ports: dict[str, int] = json.loads(answers.readline())
@@ -61,12 +65,14 @@ class Served:
 
 @contextlib.contextmanager
 def serving() -> Iterator[Served]:
-    """Run the process for the length of a ``with`` block."""
+    """Run the process for the length of a ``with`` block. Raises ``CalledProcessError`` if it ends with a fault."""
     command = [sys.executable, "-m", "bench.served"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None  # noqa: PT018 - both are pipes
-        yield Served(process.stdin, process.stdout)
+        yield Served(process.pid, process.stdin, process.stdout)
         process.stdin.close()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
 
 
 class TimedTokenizer(Tokenizer):
@@ -74,30 +80,40 @@ class TimedTokenizer(Tokenizer):
 
     spent = 0.0
 
+    def encode_short(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._timed(super().encode_short, texts)
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        began = time.process_time()
+        return self._timed(super().encode_batch, texts)
+
+    def _timed(self, encode: Callable[[Sequence[str]], list[list[int]]], texts: Sequence[str]) -> list[list[int]]:
+        began, before = time.process_time(), self.spent
         try:
-            return super().encode_batch(texts)
+            return encode(texts)
         finally:
-            self.spent += time.process_time() - began
+            self.spent = before + time.process_time() - began  # one may call the other: what that has noted is in it
 
 
 async def main() -> None:
     tokenizer = TimedTokenizer(importlib.resources.files("respserver.tokens").joinpath(DATA_FILE).read_bytes())
     bundled_template().tokenizer = tokenizer  # made once a process: both servers have this one
-    script = Script.of(call(TOOL, command="pytest -q"), on_end="repeat")
+    model = Model(Script.of(call(TOOL, command="pytest -q"), on_end="repeat"))
     store = MemoryStore(max_responses=1 << 20, max_bytes=1 << 30, max_idle_seconds=3600, now=time.monotonic)
+    serve = partial(open_server, engine=model, store=store)
+    uncached = msgspec.structs.replace(LIMITS, token_cache_bytes=0)
     async with (
-        open_server(Config(port=0, mode=Mode.SHIPPED, limits=LIMITS), script=script, store=store) as shipped,
-        open_server(Config(port=0, mode=Mode.PROTOTYPE, limits=LIMITS), script=script, store=store) as prototype,
+        serve(Config(port=0, mode=Mode.SHIPPED, limits=LIMITS)) as shipped_server,
+        serve(Config(port=0, mode=Mode.PROTOTYPE, limits=LIMITS)) as prototype_server,
+        serve(Config(port=0, mode=Mode.SHIPPED, limits=uncached)) as uncached_server,
         trio.open_nursery() as nursery,
     ):
-        echo_port = await nursery.start(serve_echo)
-        ports = {"shipped": shipped.address.port, "prototype": prototype.address.port, "echo": echo_port}
+        servers = {"shipped": shipped_server, "prototype": prototype_server, "uncached": uncached_server}
+        ports = {name: server.address.port for name, server in servers.items()}
+        ports["echo"] = await nursery.start(serve_echo)
         print(json.dumps(ports), flush=True)
         gc.freeze()  # as the command does
         async for _ in trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())):
-            print(json.dumps(Spent(time.process_time(), tokenizer.spent)), flush=True)
+            print(json.dumps(Spent(time.process_time(), tokenizer.spent, model.spent)), flush=True)
         nursery.cancel_scope.cancel()
 
 

@@ -19,15 +19,12 @@ import sys
 import time
 from collections.abc import Iterator
 
-import psutil  # type: ignore[import-untyped]  # it brings no types
-
-from bench.measure import Figures, arguments, report
+from bench.measure import Figures, add, arguments, report
+from bench.memory import resident_bytes
 from bench.peers import WebSocketPeer, connected
 
 COMMAND = [sys.executable, "-m", "respserver", "--port", "0", "--log-level", "warning"]
 CREATE = b'{"type":"response.create","model":"sim","input":"hello"}'
-SETTLE_SECONDS = 0.2
-"""How long new sockets may take to be what they are when idle."""
 EMBEDDING = """
 import json, time
 times = [time.perf_counter()]
@@ -74,16 +71,6 @@ def measure_embedded(figures: Figures) -> None:
     told = subprocess.run([sys.executable, "-c", EMBEDDING], stdout=subprocess.PIPE, check=True)
     for row, seconds in zip(EMBEDDED_ROWS, json.loads(told.stdout), strict=True):
         add(figures, row, "until it accepts, ms", seconds * 1000)
-
-
-def resident_bytes(pid: int) -> int:
-    time.sleep(SETTLE_SECONDS)
-    size: int = psutil.Process(pid).memory_info().rss
-    return size
-
-
-def add(figures: Figures, row: str, column: str, value: float) -> None:
-    figures.setdefault(row, {}).setdefault(column, []).append(value)
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""Texts for benches: what a coding agent's tools print, never twice the same, so that no cache of whole texts helps."""
+"""Texts for benches: what a coding agent's tools print, never twice the same, so that no cache of whole texts helps.
+
+A project's words come again and again, and so do they here; some thousand joined names among them, and hashes, keep a
+memory of words from knowing all of a text."""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ _LANGUAGE = (
     "warning while reading writing could been has more than only into same first last new open closed"
 )
 WORDS = _LANGUAGE.split()
+JOINED_SHARE = 0.15
+HASH_SHARE = 0.02
 
 
 def tool_output(size: int, seed: int) -> str:
@@ -19,8 +24,18 @@ def tool_output(size: int, seed: int) -> str:
     lines: list[str] = []
     room = size
     while room > 0:
-        words = " ".join(dice.choices(WORDS, k=dice.randint(4, 12)))
+        words = " ".join(_word(dice) for _ in range(dice.randint(4, 12)))
         line = f"src/module_{dice.randint(0, 99)}.py:{dice.randint(1, 2000)}:    {words}\n"
         lines.append(line[:room])
         room -= len(line)
     return "".join(lines)
+
+
+def _word(dice: random.Random) -> str:
+    word = dice.choice(WORDS)
+    kind = dice.random()
+    if kind < JOINED_SHARE:
+        return word + dice.choice(WORDS).title()
+    if kind > 1 - HASH_SHARE:
+        return f"{dice.getrandbits(28):07x}"
+    return word

@@ -40,6 +40,7 @@ from respserver.transport.outbox import Outbox
 from respserver.transport.websocket import frame, serve_websocket
 from respserver.turn.interrupt import Interrupt
 from respserver.turn.run import run_turn
+from respserver.turn.stopwatch import Stopwatch
 
 JOINED = 16
 PAUSE_SECONDS = 0.02
@@ -179,9 +180,12 @@ class Bench:
         assert isinstance(delivery, Delivery)
         start = delivery.lane.begin(delivery.event)
         assert isinstance(start, StartTurn)
-        port = LanePort(socket, delivery.lane, self._services, tenant="", connection_id="bench")
+        services = self._services
+        port = LanePort(
+            socket, delivery.lane, services, tenant="", connection_id="bench", suspensions=services.suspensions
+        )
         began = time.thread_time()
-        await run_turn(start, port, self._services, Interrupt())
+        await run_turn(start, port, self._services, Interrupt(), Stopwatch(self._services.clock))
         return time.thread_time() - began
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,23 +14,38 @@ from typing import Any
 
 import pytest
 
-from bench.measure import summary
-from bench.peers import WebSocketPeer, connected
-from bench.served import serving
+from bench.loops import Base, Way, make_base, outputs
+from bench.measure import Goal, summary
+from bench.model import TALKER, Model
+from bench.peers import HttpPeer, WebSocketPeer, connected
+from bench.served import Served, serving
 from bench.texts import tool_output
+from bench.turns import WAYS
+from respserver.engines.base import SamplingParams
+from respserver.engines.sim import Script
 
 ROOT = Path(__file__).parent.parent
 SMALL = {
     "outbox": ["--events", "64"],
     "tokens": ["--tokens", "32"],
-    "turn": ["--turns", "2", "--most", "0", "--pause", "0"],
+    "turns": ["--turns", "2", "--most", "100", "--pause", "0"],
+    "slow_reader": ["--readers", "2", "--turns", "2", "--pause", "0"],
     "startup": ["--sockets", "2"],
 }
 
 
+@functools.cache
 def run(name: str, *options: str) -> str:
     command = [sys.executable, "-m", f"bench.{name}", "--rounds", "1", *SMALL[name], *options]
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def input_tokens(served: Served, way: Way, base: Base, texts: list[str]) -> list[int]:
+    """What each turn of a loop counts as its input; a rollout counts all of its turns in the last one."""
+    with connected(served.ports[way.port]) as connection:
+        loop = way.loop(way.peer(connection), base, **way.fields)
+        told = [json.loads(loop.step(text).last)["response"]["usage"] for text in texts]
+    return [usage["input_tokens"] for usage in told]
 
 
 def test_every_bench_is_run_here() -> None:
@@ -71,12 +89,61 @@ def test_the_benches_documentation_names_every_bench() -> None:
 
 
 @pytest.mark.slow
+def test_goals_are_told_met_or_not_with_their_figures() -> None:
+    told = json.loads(run("turns", "--json"))["goals"]
+    assert len(told) == 5  # the sixth needs 1 MB of history
+    for goal in told:
+        assert goal["is_met"] == (goal["figure"] <= goal["limit"])
+    assert {goal["text"].split(":")[0] for goal in told} == {"shipped", "append", "HTTP chained"}
+
+
+@pytest.mark.slow
 def test_a_turn_that_fails_stops_the_bench() -> None:
     """A refusal is quick; it must not be taken for a turn."""
-    with serving() as served, connected(served.ports["shipped"]) as connection:
-        peer = WebSocketPeer(connection)
-        with pytest.raises(RuntimeError, match="previous_response_not_found"):
-            peer.ask(b'{"type":"response.create","model":"sim","previous_response_id":"resp_none","input":"x"}')
+    request = b'{"type":"response.create","model":"sim","previous_response_id":"resp_none","input":"x"}'
+    with serving() as served:
+        for peer, sign in ((WebSocketPeer, "previous_response_not_found"), (HttpPeer, "HTTP/1.1 400")):
+            with connected(served.ports["shipped"]) as connection, pytest.raises(RuntimeError, match=sign):
+                peer(connection).ask(request)
+
+
+@pytest.mark.slow
+def test_a_served_process_that_dies_stops_the_bench() -> None:
+    with pytest.raises(subprocess.CalledProcessError), serving() as served:
+        os.kill(served.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_every_way_of_serving_puts_the_same_context_before_the_model() -> None:
+    """Else their costs could not be compared."""
+    texts = ["Loaded.", *outputs(2)]
+    with serving() as served:
+        base = make_base(served, 10)
+        tokens = {name: input_tokens(served, way, base, texts) for name, way in WAYS.items()}
+    assert tokens.pop("append")[-1] == sum(tokens["shipped"])
+    assert set(tokens) == set(WAYS) - {"append"}
+    assert len({tuple(each) for each in tokens.values()}) == 1
+
+
+async def test_the_talker_never_ends_and_the_model_tells_its_time() -> None:
+    model = Model(Script.of("Done."))
+    run = await model.open()
+    await run.extend(range(1000))
+    spent = model.spent
+    assert spent > 0
+    batches = [await run.next(SamplingParams(model=TALKER)) for _ in range(3)]
+    assert all(batch.ids and not batch.finished for batch in batches)
+    batch = await run.next(SamplingParams(model="sim"))
+    assert batch.finished
+    assert model.spent > spent
+    await run.aclose()
+
+
+def test_a_goal_is_met_at_its_limit() -> None:
+    assert Goal("cost", figure=1.1, limit=1.1).is_met
+    assert not Goal("cost", figure=1.2, limit=1.1).is_met
+    assert Goal("gain", figure=10, limit=10, is_least=True).is_met
+    assert not Goal("gain", figure=9, limit=10, is_least=True).is_met
 
 
 @pytest.mark.slow
