@@ -79,7 +79,8 @@ A wrong option, variable or key is named, with what was expected; values of `--a
 ROUTES = """\
 ### Routes
 
-`[[routes]]` tables stand in the TOML file only; the first match wins.
+`[[routes]]` tables stand in the TOML file only; the first match wins. They can be changed while the server runs:
+[new settings without a restart](#new-settings-without-a-restart).
 """
 
 CLASSIFIERS = """\
@@ -116,10 +117,29 @@ Written in one piece once connections are accepted, and removed at the end:
  "port": 40123, "mode": "shipped", "pid": 4711, "version": "0.1.0"}
 ```
 
+## New settings without a restart
+
+    kill -HUP PID
+
+SIGHUP has the server read its settings again, from all their sources, and take these anew:
+
+- **The routing table**: `routes`, `model`, `strict_models`. Every turn that begins is routed by the new one, on open
+  connections too. A turn that runs, or is suspended at a tool call, keeps its route.
+- **The keys**: `api_key`, `api_keys_file` and its lines. Requests and new sockets need a key that stands there now. An
+  open socket keeps the tenant that it came with, until it is closed or `--connection-seconds` are over.
+
+All else needs a restart: the log names what differs (`restart_needed`). Engines stay as they are, so a chain whose
+model still goes to the same engine goes on from what the engine has of it.
+
+If anything is wrong, nothing is changed: the log has a line `reload_failed` with the file, the key and what was
+expected, and the server goes on with its old settings. A server that asks for keys is never opened by a reload: without
+any keys left, the new settings are refused.
+
 ## Signals and exit codes
 
 The first SIGINT (Ctrl-C) or SIGTERM ends the server in order: no new connections, running turns get `--grace-seconds`.
-A second SIGINT ends it at once.
+A second SIGINT ends it at once. SIGHUP reloads, as above; but if it comes because the terminal that the server was
+started in was closed, the server ends in order, unless it was started with `nohup`. Windows has no SIGHUP.
 
 | code | meaning |
 | --- | --- |
@@ -130,10 +150,11 @@ A second SIGINT ends it at once.
 
 ## Logs
 
-Log lines go to standard error, the banner to standard output. There is one line a turn, with ids, transport, stage
-timings and token counts. `--log-format json` writes one object a line; times are UTC. Lines never hold a key, what was
-asked or answered, or `x-codex-turn-metadata`; control characters are escaped, so that a client cannot forge a line.
-Other libraries' lines are shown from `info` upwards, whatever the level.
+Log lines go to standard error, the banner to standard output. There is one line a turn, with ids, transport, token
+counts and [stage timings](timings.md). `--log-format json` writes one object a line; times are UTC. On a terminal
+`text` lines are short: local times, ids cut, no stages, nothing that is zero. What goes into a file or a pipe is
+complete. Lines never hold a key, what was asked or answered, or `x-codex-turn-metadata`; control characters are
+escaped, so that a client cannot forge a line. Other libraries' lines are shown from `info` upwards, whatever the level.
 """
 
 

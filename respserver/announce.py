@@ -67,6 +67,8 @@ def banner(config: Config, address: Address) -> str:
     lines = [f"respserver {__version__}, {config.mode} mode", "", f"  base URL   {address.base_url}"]
     if config.websocket:
         lines.append(f"  WebSocket  {address.ws_url}")
+    if address.is_everywhere:
+        lines.append(f"  listening  on all addresses of this machine ({address.host})")
     lines += ["", f"OpenAI SDKs ({_key_hint(config)}):", "", *_indented(sdk_settings(config, address))]
     lines += ["", "Codex, in ~/.codex/config.toml:", "", *_indented(codex_settings(config, address))]
     return "\n".join([*lines, "", "Ctrl-C stops it.", ""])

@@ -2,17 +2,18 @@
 
 Options are made from ``settings.OPTIONS``; what they mean stands there and in ``config.py``. This file takes the
 arguments apart and turns what happens into messages and exit codes; ``announce.py`` tells where the server is,
-``signals.py`` ends it. It imports what a run needs when it needs it, so that ``--version`` and mistakes answer at
-once. Nothing printed here ever shows a key.
+``signals.py`` ends it, or has it take its settings anew. It imports what a run needs when it needs it, so that
+``--version`` and mistakes answer at once. Nothing printed here ever shows a key.
 """
 
 from __future__ import annotations
 
 import argparse
 import errno
+import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from respserver import __version__, settings
@@ -56,8 +57,7 @@ def main(argv: Sequence[str] | None = None, serve: Serve | None = None) -> int:
             print(f"respserver {__version__}")
             return EXIT_OK
         files = options.pop("config")
-        config = settings.load(options, os.environ, files[-1] if files else None)
-        return run(config, serve)
+        return run(functools.partial(settings.load, options, os.environ, files[-1] if files else None), serve)
     except ConfigError as error:
         _complain(f"{error}\nrespserver --help lists the options.")
         return EXIT_USAGE
@@ -115,14 +115,17 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(config: Config, serve: Serve | None = None) -> int:
-    """Serve until a signal ends it, and return the exit code. Raises ``ConfigError``."""
-    import trio
+def run(load: Callable[[], Config], serve: Serve | None = None) -> int:
+    """Serve until a signal ends it, and return the exit code. Raises ``ConfigError``.
+
+    ``load`` reads the settings: now, and again whenever a signal asks for it.
+    """
+    config = load()  # before the imports: a mistake need not wait for them
 
     from respserver import log
     from respserver.announce import Announcement
     from respserver.logger import get_logger
-    from respserver.signals import serve_until_signal
+    from respserver.signals import run_until_signal
 
     if serve is None:
         from respserver import server
@@ -131,7 +134,7 @@ def run(config: Config, serve: Serve | None = None) -> int:
     log.configure(config.log_level, config.log_format)
     announcement = Announcement(config)
     try:
-        trio.run(serve_until_signal, serve, config, announcement)
+        run_until_signal(serve, config, announcement, load)
     except ConfigError:
         raise
     except Exception as error:  # noqa: BLE001 - the last frame: it is told by log line and exit code, without keys

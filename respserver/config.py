@@ -109,6 +109,10 @@ class LatencyClassifierConfig(_Classifier, frozen=True, tag="latency"):
 ClassifierConfig = TermsClassifierConfig | HttpClassifierConfig | LatencyClassifierConfig
 
 
+TAKEN_ANEW = ("routes", "model", "strict_models", "api_key", "api_keys_file")
+"""Settings that a running server takes anew: what its routing table and its key ring are made of."""
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of one server. The defaults serve the embedded model ``sim`` on loopback, in shipped mode."""
 
@@ -217,6 +221,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(description="Pad delta events unless the request says otherwise, as the real service does."),
         Group.PROTOCOL,
     ] = False
+    debug_timings: Annotated[
+        bool,
+        Meta(description="Tell a turn's stage times in its terminal Response's metadata, as respserver_timings."),
+        Group.PROTOCOL,
+    ] = False
     sse_keepalive_seconds: Annotated[
         float,
         Meta(ge=0, lt=1e9, description="Interval of SSE comment lines during silence; 0 sends none."),
@@ -251,7 +260,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "info"
     log_format: Annotated[
         LogFormat,
-        Meta(description="How log lines look: text or json."),
+        Meta(description="How log lines look: text (shorter on a terminal) or json."),
         Group.LOGGING,
     ] = "text"
     limits: Limits = Limits()
@@ -287,6 +296,17 @@ def check(config: Config) -> None:
         )
 
 
+def take_anew(running: Config, fresh: Config) -> Config:
+    """A running server's settings, with those of ``fresh`` that it can take without a restart."""
+    return msgspec.structs.replace(running, **{name: getattr(fresh, name) for name in TAKEN_ANEW})
+
+
+def differences(one: Config, other: Config) -> list[str]:
+    """The names of the settings that differ (``tps``, ``limits.tool_seconds``)."""
+    names = [name for name in _differing(one, other) if name != "limits"]
+    return names + [f"limits.{name}" for name in _differing(one.limits, other.limits)]
+
+
 def is_key(text: str) -> bool:
     """Whether a text can be sent as a bearer key: visible ASCII characters, at least one."""
     return bool(text) and all("!" <= character <= "~" for character in text)
@@ -317,6 +337,10 @@ def _check_values(config: Config) -> None:
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
         raise ConfigError(path.rstrip("`") or "config", problem) from error
+
+
+def _differing(one: msgspec.Struct, other: msgspec.Struct) -> list[str]:
+    return [name for name in one.__struct_fields__ if getattr(one, name) != getattr(other, name)]
 
 
 def _shown(name: str, value: object) -> str:

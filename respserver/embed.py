@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 import trio
@@ -14,6 +14,9 @@ from respserver.auth import KeyRing
 from respserver.config import Config
 from respserver.engines.base import Engine
 from respserver.engines.sim import Script
+from respserver.ledger.base import TurnRecord
+from respserver.ledger.tally import Tally
+from respserver.ledger.totals import Totals
 from respserver.metrics import Metrics
 from respserver.server import Address, Server
 from respserver.services import build_services
@@ -28,6 +31,11 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
 
     address: Address
     metrics: Metrics
+    reload: Callable[[Config], None]
+    """Takes the routing table and the API keys of other settings, from any thread (``Server.reload``)."""
+    tally: Tally
+    settle: Callable[[], None] = lambda: None
+    """Returns once the server has finished what it is just doing: only one in another thread can be in the middle."""
 
     @property
     def base_url(self) -> str:
@@ -38,6 +46,22 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
     def ws_url(self) -> str:
         """The WebSocket endpoint."""
         return self.address.ws_url
+
+    def usage(self) -> Totals:
+        """What all turns so far have cost. A turn is counted before its client is told of its end.
+
+        May be called from any thread, also when the server has ended.
+        """
+        self.settle()
+        return self.tally.total
+
+    def turns(self) -> list[TurnRecord]:
+        """What each turn was and has cost, oldest first: the latest ones, as many as ``Limits.ledger_records``.
+
+        May be called from any thread, also when the server has ended.
+        """
+        self.settle()
+        return self.tally.latest
 
 
 @contextlib.asynccontextmanager
@@ -57,7 +81,7 @@ async def open_server(
     async with trio.open_nursery() as nursery:
         address = await nursery.start(_serve, server)
         try:
-            yield RunningServer(address=address, metrics=server.services.metrics)
+            yield running_server(server, address)
         finally:
             server.stop.set()
 
@@ -85,6 +109,12 @@ def make_server(
     """A server that does not listen yet. Raises ``ConfigError``."""
     services = build_services(config, script=script, engine=engine, store=store)
     return Server(config, services, KeyRing.from_config(config, key_lines(config)))
+
+
+def running_server(server: Server, address: Address) -> RunningServer:
+    """What tells of a server that listens at ``address``, for callers in its own thread."""
+    services = server.services
+    return RunningServer(address=address, metrics=services.metrics, reload=server.reload, tally=services.post.tally)
 
 
 async def _serve(server: Server, task_status: trio.TaskStatus[Address]) -> None:
@@ -133,5 +163,15 @@ class _ServerThread:
 
     def _announce(self, address: Address) -> None:
         assert self._server is not None  # made before it serves
-        self._running = RunningServer(address=address, metrics=self._server.services.metrics)
+        running = running_server(self._server, address)
+        self._running = msgspec.structs.replace(running, settle=self._settle)
         self._ready.set()
+
+    def _settle(self) -> None:
+        """Wait for the end of the step that the server is in: it may have written an end and not counted it yet."""
+        assert self._token is not None  # there is one before there is an address
+        if threading.current_thread() is not self._thread:
+            settled = threading.Event()
+            with contextlib.suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(settled.set)
+                settled.wait()

@@ -8,13 +8,14 @@ enter. An error keeps facts in fields and makes its sentence from them; the text
     ├── ConfigError                    a bad option, file or environment variable; the command exits with 2
     ├── ConnectionLost                 a peer that we had called is gone, or never answered
     └── ApiError                       anything a client is told, with the HTTP status it has or would have
-        ├── InvalidRequest             400, the client's fault
-        │   ├── InvalidJson, UnknownEventType, InvalidField, MissingParameter, UnknownParameter
+        ├── InvalidRequest             400 if nothing else stands here; the client's fault
+        │   ├── InvalidJson, UnknownEventType, InvalidField (and InvalidAppend), MissingParameter, UnknownParameter
         │   ├── UnsupportedParameter, PreviousResponseNotFound, NoToolOutput, NoToolCall
-        │   ├── ModelNotFound, ContextLengthExceeded, ResponseNotSuspended, InvalidAppend
-        │   └── ConnectionLimitReached, ContentPolicyViolation
-        ├── InvalidApiKey 401, OriginNotAllowed 403, ResponseNotFound 404, RouteNotFound 404, MethodNotAllowed 405
-        ├── ResponseSuspended 409, PayloadTooLarge 413, WebSocketDisabled 426, QueueFull 429
+        │   ├── ModelNotFound, ContextLengthExceeded, ResponseNotSuspended
+        │   ├── ConnectionLimitReached, ContentPolicyViolation
+        │   ├── InvalidApiKey 401, OriginNotAllowed 403, ResponseNotFound 404, RouteNotFound 404, MethodNotAllowed 405
+        │   └── ResponseSuspended 409, PayloadTooLarge 413, WebSocketDisabled 426
+        ├── QueueFull 429, ServerBusy 429, TooManySuspended 429
         ├── ModelFault 500             the engine failed; becomes response.failed
         └── ServerError 500            our fault
             └── ToolTimeout, ScreeningFailed 503, ShuttingDown 503
@@ -25,6 +26,8 @@ from __future__ import annotations
 MAX_MESSAGE = 1000
 MAX_PARAM = 200
 """Messages quote what clients sent, which can be megabytes long."""
+RETRY_SOON = (("retry-after", "1"),)
+"""Clients wait so many seconds and try again; without it some take a 429 for final."""
 
 
 def _bounded(text: str, limit: int) -> str:
@@ -62,10 +65,14 @@ class ApiError(RespserverError):
     status = 500
     type = "server_error"
     code = "server_error"
+    sentence = "The server had an error while processing your request."
+    """The message, if none is given."""
+    hints: tuple[tuple[str, str], ...] = ()
+    """The headers, if none are given."""
 
     def __init__(
         self,
-        message: str,
+        message: str = "",
         *,
         param: str | None = None,
         code: str | None = None,
@@ -73,15 +80,12 @@ class ApiError(RespserverError):
         type: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        self.message = _bounded(message, MAX_MESSAGE)
+        self.message = _bounded(message or self.sentence, MAX_MESSAGE)
         self.param = None if param is None else _bounded(param, MAX_PARAM)
-        self.headers = headers or {}
-        if code is not None:
-            self.code = code
-        if status is not None:
-            self.status = status
-        if type is not None:
-            self.type = type
+        self.code = code or self.code
+        self.status = status or self.status
+        self.type = type or self.type
+        self.headers = dict(headers or self.hints)
         super().__init__(self.message)
 
 
@@ -124,7 +128,7 @@ class InvalidField(InvalidRequest):
 
     code = "invalid_value"
 
-    def __init__(self, param: str, problem: str, code: str = "invalid_value") -> None:
+    def __init__(self, param: str, problem: str, code: str | None = None) -> None:
         super().__init__(f"Invalid '{param}': {problem}", param=param, code=code)
 
 
@@ -199,12 +203,10 @@ class ContextLengthExceeded(InvalidRequest):
     """The rendered context does not fit the route's window."""
 
     code = "context_length_exceeded"
+    sentence = "Your input exceeds the context window of this model. Please adjust your input and try again."
 
     def __init__(self) -> None:
-        super().__init__(
-            "Your input exceeds the context window of this model. Please adjust your input and try again.",
-            param="input",
-        )
+        super().__init__(param="input")
 
 
 class ResponseNotSuspended(InvalidRequest):
@@ -219,13 +221,10 @@ class ResponseNotSuspended(InvalidRequest):
             super().__init__(f"Response '{response_id}' is not suspended at a tool call.", param="response_id")
 
 
-class InvalidAppend(InvalidRequest):
+class InvalidAppend(InvalidField):
     """An append holds an item that the pause does not ask for; nothing of it was taken."""
 
     code = "invalid_append"
-
-    def __init__(self, param: str, problem: str) -> None:
-        super().__init__(f"Invalid '{param}': {problem}", param=param)
 
 
 class ConnectionLimitReached(InvalidRequest):
@@ -251,67 +250,59 @@ class ContentPolicyViolation(InvalidRequest):
         super().__init__(f"The input was refused by the content policy of this server{named}.", param="input")
 
 
-class InvalidApiKey(ApiError):
+class InvalidApiKey(InvalidRequest):
     """No key, or one that this server does not know."""
 
     status = 401
-    type = "invalid_request_error"
     code = "invalid_api_key"
 
     def __init__(self, given: bool) -> None:
-        super().__init__(
-            "Incorrect API key provided."
-            if given
-            else "You didn't provide an API key. Provide it in an Authorization header: 'Bearer YOUR_KEY'."
-        )
+        missing = "You didn't provide an API key. Provide it in an Authorization header: 'Bearer YOUR_KEY'."
+        super().__init__("Incorrect API key provided." if given else missing)
 
 
-class OriginNotAllowed(ApiError):
+class OriginNotAllowed(InvalidRequest):
     """A browser page of a foreign origin asked for the socket."""
 
     status = 403
-    type = "invalid_request_error"
     code = "origin_not_allowed"
 
 
-class ResponseNotFound(ApiError):
+class ResponseNotFound(InvalidRequest):
     """GET or DELETE of an id that is not stored, or not for this key."""
 
     status = 404
-    type = "invalid_request_error"
     code = "response_not_found"
 
     def __init__(self, response_id: str) -> None:
         super().__init__(f"Response with id '{response_id}' not found.", param="response_id")
 
 
-class RouteNotFound(ApiError):
+class RouteNotFound(InvalidRequest):
     """The path is not one of this server's."""
 
     status = 404
-    type = "invalid_request_error"
     code = "unknown_url"
 
-    def __init__(self, method: str, path: str) -> None:
-        super().__init__(f"Invalid URL ({method} {path})")
+    def __init__(self, method: str, path: str, hint: str = "") -> None:
+        shown = f"Invalid URL ({method} {path})"
+        super().__init__(f"{shown}. {hint}" if hint else shown)
 
 
-class MethodNotAllowed(ApiError):
+class MethodNotAllowed(InvalidRequest):
     """The path exists, the method does not."""
 
     status = 405
-    type = "invalid_request_error"
     code = "method_not_allowed"
 
     def __init__(self, method: str, path: str) -> None:
         super().__init__(f"Method {method} is not allowed for {path}.")
 
 
-class ResponseSuspended(ApiError):
+class ResponseSuspended(InvalidRequest):
     """A create tries to continue a rollout that waits for ``response.append`` (prototype mode)."""
 
     status = 409
-    type = "invalid_request_error"
     code = "response_suspended"
 
     def __init__(self, response_id: str) -> None:
@@ -320,26 +311,22 @@ class ResponseSuspended(ApiError):
         )
 
 
-class PayloadTooLarge(ApiError):
+class PayloadTooLarge(InvalidRequest):
     """The body or message is over the documented limit, counted in bytes after decompression."""
 
     status = 413
-    type = "invalid_request_error"
     code = "payload_too_large"
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"The request is larger than the limit of {limit} bytes.")
 
 
-class WebSocketDisabled(ApiError):
+class WebSocketDisabled(InvalidRequest):
     """The server was started without WebSocket; clients go on over HTTP."""
 
     status = 426
-    type = "invalid_request_error"
     code = "websocket_disabled"
-
-    def __init__(self) -> None:
-        super().__init__("WebSocket mode is switched off on this server. Use HTTP.")
+    sentence = "WebSocket mode is switched off on this server. Use HTTP."
 
 
 class QueueFull(ApiError):
@@ -348,25 +335,38 @@ class QueueFull(ApiError):
     status = 429
     type = "rate_limit_error"
     code = "queue_full"
+    hints = RETRY_SOON
 
     def __init__(self, waiting: int, size: int | None = None) -> None:
         bound = "" if size is None else f", and together they may hold {size} characters"
-        super().__init__(
-            f"{waiting} requests already wait on this connection{bound}. Wait for one to finish and send it again.",
-            headers={"retry-after": "1"},
-        )
+        super().__init__(f"{waiting} requests already wait on this connection{bound}. Try again when one has ended.")
+
+
+class ServerBusy(ApiError):
+    """Too many turns of the process wait for a slot; the refused one has touched nothing."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "server_busy"
+    hints = RETRY_SOON
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"{waiting} requests already wait on this server. Try again in a moment.")
+
+
+class TooManySuspended(ApiError):
+    """A rollout would suspend where as many as may are suspended (prototype mode); ``owner`` says of what."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "too_many_suspended_rollouts"
+
+    def __init__(self, limit: int, owner: str) -> None:
+        super().__init__(f"{limit} rollouts of this {owner} already wait for tool outputs, and no more may.")
 
 
 class ServerError(ApiError):
     """Our fault; the message tells nothing of our inside."""
-
-    def __init__(
-        self,
-        message: str = "The server had an error while processing your request.",
-        *,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        super().__init__(message, headers=headers)
 
 
 class ToolTimeout(ServerError):
@@ -383,9 +383,8 @@ class ScreeningFailed(ServerError):
 
     status = 503
     code = "screening_failed"
-
-    def __init__(self) -> None:
-        super().__init__("The input could not be screened. Please try again.", headers={"retry-after": "1"})
+    sentence = "The input could not be screened. Please try again."
+    hints = RETRY_SOON
 
 
 class ShuttingDown(ServerError):
@@ -393,6 +392,4 @@ class ShuttingDown(ServerError):
 
     status = 503
     code = "server_shutting_down"
-
-    def __init__(self) -> None:
-        super().__init__("The server is shutting down. Please try again on a new connection.")
+    sentence = "The server is shutting down. Please try again on a new connection."

@@ -12,6 +12,8 @@ MIB = 1 << 20
 Seconds = Annotated[float, Meta(gt=0, lt=1e9)]
 """Some thirty years at most: no deadline is infinite."""
 Count = Annotated[int, Meta(ge=1)]
+Many = Annotated[int, Meta(ge=0)]
+"""0 is no limit."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,6 +27,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     handshake_seconds: Annotated[
         Seconds, Meta(description="How long a new connection may take to send its first request head.")
     ] = 15.0
+    connections: Annotated[
+        Many, Meta(description="How many connections may be open, HTTP and WebSocket together; 0 is no limit.")
+    ] = 900
+    """With our own files and the refused ones below the 1,024 that many systems let a process open."""
+    active_turns: Annotated[
+        Many, Meta(description="How many turns may run at once, on all connections; 0 is no limit.")
+    ] = 256
+    """As many sequences as inference servers commonly run at once."""
+    waiting_turns: Annotated[
+        int, Meta(ge=0, description="How many turns may wait until one that runs has ended; 0 lets none wait.")
+    ] = 1024
+    suspended_rollouts: Annotated[
+        Many, Meta(description="How many rollouts may wait for tool outputs (prototype mode); 0 is no limit.")
+    ] = 1024
+    connection_suspended_rollouts: Annotated[
+        Many,
+        Meta(description="How many rollouts of one connection may wait for tool outputs; 0 is no limit."),
+    ] = 16
+    """As many as a connection will have lanes that run at once; there is one lane so far."""
     queued_creates: Annotated[
         Count, Meta(description="How many response.create events may wait on one connection.")
     ] = 64
@@ -75,7 +96,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Count, Meta(description="How many finished turns may wait for their log line and bookkeeping.")
     ] = 1024
     ledger_records: Annotated[
-        Count, Meta(description="How many finished turns the ledger keeps when it has no file.")
+        Count, Meta(description="How many finished turns are kept in memory, for programs that embed the server.")
     ] = 1_000
     """For tests that look at them; more would only burden the garbage collector."""
     token_cache_bytes: Annotated[

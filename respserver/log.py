@@ -4,6 +4,8 @@ Only ``cli.py`` calls ``configure``; whoever embeds the server keeps their own l
 ``respserver.<room>``. What a line must never hold (keys, request text, the client's private metadata) is kept out by
 those who log; the ``hide`` processor stands behind them in case one forgets. A line is one line whatever a client
 sends: control characters are escaped.
+
+Programs and files get complete lines. A person at a terminal gets what fits on one: ``render_terminal``.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import logging
 import math
 import re
+import sys
 from collections.abc import Mapping
 from enum import Enum
 from typing import TextIO
@@ -47,6 +50,23 @@ _KEY_SHAPE = re.compile(r"\bsk-[A-Za-z0-9_\-]+")
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,*\-\[\]]+")
 _HEAD = ("time", "level", "logger", "event")
 _MAX_DEPTH = 6
+
+_ON_TERMINAL = {
+    # These tell by their look what they are.
+    **dict.fromkeys(("status", "transport", "connection_id", "request_id", "response_id", "model", "signal"), ""),
+    "error_code": "error",
+    "verdict": "verdict",
+    "pauses": "pauses",
+    "input_tokens": "in",
+    "cached_tokens": "cached",
+    "output_tokens": "out",
+    "first_token_ms": "first",
+    "total_ms": "total",
+}
+"""What a field is called on a terminal, in this order; others follow under their own names."""
+_NOT_ON_TERMINAL = {"tenant", "items_in", "items_out", "reasoning_tokens", "previous_response_id"}
+"""Nor what is zero or empty, nor a turn's stages."""
+_LONG_ID = re.compile(r"([a-z]+_[0-9a-f]{6})[0-9a-f]{10,}")
 KEPT_NAMES = 1024
 """Field names are few and come with every line; judging one anew costs more than writing it."""
 
@@ -56,19 +76,24 @@ def configure(level: LogLevel, format: LogFormat, stream: TextIO | None = None) 
 
     ``level`` is the least level shown. Other libraries are never shown below ``info``: their debug lines can hold what
     a client sent. ``format`` is ``text`` (time, level, logger, event, key=value) or ``json`` (one object a line; both
-    with UTC times). ``stream`` is standard error if None. A second call replaces the first.
+    with UTC times); ``text`` is shorter, with local times, if the stream is a terminal. ``stream`` is standard error if
+    None. A second call replaces the first.
     """
+    stream = stream or sys.stderr
+    on_terminal = format == "text" and stream is not None and stream.isatty()  # a process may have no standard error
+    time_format = "%H:%M:%S" if on_terminal else "iso"
     number = logging.getLevelNamesMapping()[level.upper()]
     chain: list[Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
         drop_formatted,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.TimeStamper(fmt=time_format, utc=not on_terminal, key="time"),
         structlog.processors.format_exc_info,
         hide,
     ]
-    _route_standard_logging(chain, render_json if format == "json" else render_text, number, stream)
+    renderer = render_json if format == "json" else render_terminal if on_terminal else render_text
+    _route_standard_logging(chain, renderer, number, stream)
 
 
 def scrub(text: str) -> str:
@@ -98,8 +123,21 @@ def render_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     exception = event.pop("exception", None)
     head = [_word(event.pop(name, "-")) for name in _HEAD]
     words = head + [f"{_name_word(name)}={_word(value)}" for name, value in event.items()]
-    lines = str(exception).splitlines() if exception else []
-    return "\n".join([" ".join(words), *(f"  | {_escape(line)}" for line in lines)])
+    return _with_traceback(words, exception)
+
+
+def render_terminal(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """structlog renderer for people: ``render_text`` without what they can do without, a turn on about 120 columns.
+
+    The level is shown if it is not ``info``, the logger if it is another library's. Ids are cut.
+    """
+    exception = event.pop("exception", None)
+    time, level, logger, name = [str(event.pop(part, "-")) for part in _HEAD]
+    head = [time, level if level != "info" else "", "" if _is_ours(logger) else logger, _escape(name)]
+    order = [field for field in _ON_TERMINAL if field in event]
+    order += [field for field in event if field not in _ON_TERMINAL]
+    words = [_terminal_word(field, event[field]) for field in order if _is_for_terminal(field, event[field])]
+    return _with_traceback([*filter(None, head), *words], exception)
 
 
 def render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
@@ -127,6 +165,33 @@ def _route_standard_logging(chain: list[Processor], renderer: Processor, level: 
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
+
+
+def _with_traceback(words: list[str], exception: object) -> str:
+    lines = str(exception).splitlines() if exception else []
+    return "\n".join([" ".join(words), *(f"  | {_escape(line)}" for line in lines)])
+
+
+def _is_ours(logger: str) -> bool:
+    return logger.partition(".")[0] == "respserver"
+
+
+def _is_for_terminal(name: str, value: object) -> bool:
+    if name in _NOT_ON_TERMINAL or (name.endswith("_ms") and name not in _ON_TERMINAL):
+        return False
+    if name.endswith("_ms") and isinstance(value, (int, float)):
+        return round(value) > 0
+    return value is False or bool(value)
+
+
+def _terminal_word(name: str, value: object) -> str:
+    """A field as one word: cut if it is an id, rounded if it is a time."""
+    label = _ON_TERMINAL.get(name, name)
+    if name.endswith("_ms") and isinstance(value, (int, float)):
+        word = f"{value:.0f}ms" if value < 1000 else f"{value / 1000:.2f}s"
+    else:
+        word = _word(_LONG_ID.sub(r"\1", value) if isinstance(value, str) else value)
+    return f"{_name_word(label)}={word}" if label else word
 
 
 def _shown_field(name: str, value: object) -> object:

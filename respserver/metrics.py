@@ -13,10 +13,14 @@ class Metrics(msgspec.Struct):
 
     connections: int = 0
     """WebSocket connections opened."""
+    connections_refused: int = 0
+    """Connections, of HTTP too, that came while the greatest number of them was open."""
     turns: int = 0
     """Turns admitted: ``response.created`` was sent."""
     refused: int = 0
     """Turns refused before ``response.created``."""
+    turns_waited: int = 0
+    """Turns that found all slots of the process taken and waited for one."""
     failed: int = 0
     """Turns that ended in ``response.failed``."""
     pauses: int = 0
@@ -37,6 +41,8 @@ class Metrics(msgspec.Struct):
     """Parents loaded from the store."""
     routes_resolved: int = 0
     """Model names looked up in the routing table."""
+    route_hits: int = 0
+    """Turns whose connection still knew the route: same name as its last turn, same table."""
     unknown_fields: dict[str, int] = msgspec.field(default_factory=dict)
     """Request fields that the API does not have, by name."""
 

@@ -8,6 +8,7 @@ are closed. The whole takes at most the grace time and a second.
 from __future__ import annotations
 
 import gc
+import ipaddress
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -16,11 +17,11 @@ import msgspec
 import trio
 
 from respserver.auth import KeyRing
-from respserver.config import Config, check
-from respserver.errors import ShuttingDown
+from respserver.config import Config, check, differences, take_anew
+from respserver.errors import ConfigError, ShuttingDown
 from respserver.logger import get_logger
 from respserver.message_socket import Socket
-from respserver.services import build_services
+from respserver.services import build_services, make_routes
 from respserver.session import Session
 from respserver.settings import key_lines
 from respserver.transport.admission import Admission, Admitted
@@ -42,7 +43,7 @@ LAST_SECOND = 1.0
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server listens."""
+    """Where a server listens; the URLs are for clients on the same machine."""
 
     host: str
     port: int
@@ -59,9 +60,19 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"{'wss' if self.tls else 'ws'}://{self._netloc}/v1/responses"
 
     @property
+    def is_everywhere(self) -> bool:
+        """Whether the host stands for all addresses of the machine (``0.0.0.0``, ``::``): no client can call that."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
+    @property
     def _netloc(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        host = self.host
+        if self.is_everywhere:
+            host = "::1" if ":" in host else "127.0.0.1"
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
 class Server:
@@ -94,6 +105,27 @@ class Server:
         finally:
             await self._close()
 
+    def reload(self, fresh: Config) -> None:
+        """Take the routing table and the API keys of ``fresh``, the keys file's lines included; all else stays.
+
+        Running turns keep their route, and open sockets their tenant; what begins from now on finds the new table and
+        the new keys. Settings that differ and would need a restart are logged by name. May be called from any thread.
+        Raises ``ConfigError``, and then nothing has changed.
+        """
+        config = take_anew(self._config, fresh)
+        check(config)
+        keys = KeyRing.from_config(config, key_lines(config))
+        if keys.is_open and not self._keys.is_open:
+            raise ConfigError("api_key", "no keys are left; only a restart opens a server that has asked for keys")
+        routes = make_routes(config, self.services.router.engines)
+        # Nothing fails from here on.
+        self._keys.replace(keys)
+        self.services.router.replace(routes)
+        self._config = self.services.config = config
+        log.info("reloaded", routes=len(routes))
+        if left := differences(config, fresh):
+            log.warning("restart_needed", settings=left)
+
     async def _serve_until_stop(
         self, listeners: list[trio.SocketListener], host: HttpHost, ready: Callable[[], None], turns: HttpTurns
     ) -> None:
@@ -108,6 +140,7 @@ class Server:
                         websocket=self._serve_websocket,
                         limits=self._config.limits,
                         connections=connections,
+                        metrics=self.services.metrics,
                         tls_context=_tls_context(self._config),
                     )
                 )
@@ -151,20 +184,26 @@ class Server:
             scope.deadline = trio.current_time() + self._config.limits.end_seconds
             await self.services.store.aclose()
             await self.services.screening.aclose()
-            for engine in {id(route.engine): route.engine for route in self.services.router.routes}.values():
+            for engine in self.services.router.engines:
                 await engine.aclose()
 
 
 async def serve(
-    config: Config, *, on_ready: Callable[[Address], None] = lambda _: None, stop: trio.Event | None = None
+    config: Config,
+    *,
+    on_ready: Callable[[Address], None] = lambda _: None,
+    stop: trio.Event | None = None,
+    on_made: Callable[[Server], None] = lambda _: None,
 ) -> None:
     """Run a server from its settings until ``stop`` is set; returns after an orderly shutdown.
 
-    ``on_ready`` is called once connections are accepted. Raises ``ConfigError`` and ``OSError``.
+    ``on_ready`` is called once connections are accepted; ``on_made`` is given the server before it listens, for its
+    ``reload``. Raises ``ConfigError`` and ``OSError``.
     """
     server = Server(config, build_services(config), KeyRing.from_config(config, key_lines(config)))
     if stop is not None:
         server.stop = stop
+    on_made(server)
     gc.freeze()  # nothing that exists by now goes away: full collections need not look at it (design.md section 4)
     await server.serve(on_ready)
 

@@ -7,6 +7,7 @@ import importlib.resources
 import secrets
 import string
 import time
+from collections.abc import Collection, Sequence
 
 import trio
 
@@ -26,10 +27,13 @@ from respserver.turn.postinference import PostInference
 from respserver.turn.routing import Route, Router
 from respserver.turn.safety import build_screening
 from respserver.turn.services import Services
+from respserver.turn.slots import Suspensions, TurnSlots
 from respserver.turn.tokencache import TokenCache
 
 TOKENISE_THREADS = 2
 """More would only compete for the same cores; the tokenizer has threads of its own."""
+ENGINES = (Sim.name,)
+"""Names that a route's ``engine`` may have, unless the server is given an engine of its own."""
 _PADDING = string.ascii_letters + string.digits
 
 
@@ -52,21 +56,55 @@ def build_services(
             max_idle_seconds=limits.store_seconds,
             now=time.monotonic,
         ),
-        router=Router(_routes(config, engine or _sim(config, template, script), template), metrics),
+        router=Router(make_routes(config, [engine or _sim(config, template, script)]), metrics),
         post=PostInference(
             limits.post_queue,
             _ledger(config),
+            max_tallied=limits.ledger_records,
             max_unwritten=limits.ledger_waiting,
             end_seconds=limits.end_seconds,
         ),
         metrics=metrics,
         token_cache=TokenCache(limits.token_cache_bytes),
         screening=build_screening(config),
+        slots=TurnSlots(limits.active_turns, limits.waiting_turns, metrics),
+        suspensions=Suspensions(limits.suspended_rollouts, "server"),
         new_id=new_id,
         now=time.time,
+        clock=time.perf_counter,
         padding=_random_padding,
         tokenise_limiter=trio.CapacityLimiter(TOKENISE_THREADS),
     )
+
+
+def make_routes(config: Config, engines: Sequence[Engine]) -> list[Route]:
+    """The routing table of a configuration, over engines that are there; the first serves where none is named.
+
+    Raises ``ConfigError`` for a route to an engine that is not.
+    """
+    by_name = {engine.name: engine for engine in engines}
+    default = engines[0].name
+    check_engines(config.routes, by_name)
+    entries = [*config.routes, *(RouteConfig(pattern=name, engine=default) for name in config.model)]
+    if not config.strict_models:
+        entries.append(RouteConfig(pattern="*", engine=default))
+    elif not entries:
+        entries.append(RouteConfig(pattern=default, engine=default))
+    template = bundled_template()
+    return [
+        Route(
+            pattern=entry.pattern, engine=by_name[entry.engine], template=template, context_window=entry.context_window
+        )
+        for entry in entries
+    ]
+
+
+def check_engines(routes: Sequence[RouteConfig], known: Collection[str] = ENGINES) -> None:
+    """Raises ``ConfigError`` for the first route to an engine that is not ``known``."""
+    for index, entry in enumerate(routes):
+        if entry.engine not in known:
+            there = " and ".join(f"'{name}'" for name in known)
+            raise ConfigError(f"routes[{index}].engine", f"unknown engine '{entry.engine}'; there is {there}.")
 
 
 def new_id(prefix: str) -> str:
@@ -82,7 +120,7 @@ def bundled_template() -> Template:
 
 def _ledger(config: Config) -> Ledger:
     if config.ledger is None:
-        return MemoryLedger(config.limits.ledger_records)
+        return MemoryLedger(0)  # rows are for files; the tally keeps the latest turns anyway
     return SqliteLedger(config.ledger)
 
 
@@ -92,21 +130,6 @@ def _sim(config: Config, template: Template, script: Script | None) -> Sim:
     return Sim(
         template, script=script, rehearse=config.rehearse, tps=config.tps, ttft=config.ttft, jitter=config.jitter
     )
-
-
-def _routes(config: Config, engine: Engine, template: Template) -> list[Route]:
-    entries = [*config.routes, *(RouteConfig(pattern=name) for name in config.model)]
-    if not config.strict_models:
-        entries.append(RouteConfig(pattern="*"))
-    elif not entries:
-        entries.append(RouteConfig(pattern=engine.name))
-    for index, entry in enumerate(entries):
-        if entry.engine != engine.name:
-            raise ConfigError(f"routes[{index}].engine", f"unknown engine '{entry.engine}'; there is '{engine.name}'.")
-    return [
-        Route(pattern=entry.pattern, engine=engine, template=template, context_window=entry.context_window)
-        for entry in entries
-    ]
 
 
 def _random_padding(length: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import partial
 
 import trio
 
@@ -27,6 +28,8 @@ from respserver.turn.record import invalid_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import run_turn
 from respserver.turn.services import Services
+from respserver.turn.slots import Suspensions
+from respserver.turn.stopwatch import Stopwatch
 
 log = get_logger("respserver.session")
 
@@ -39,14 +42,26 @@ class LanePort:
     keeps_context = True
     transport = "websocket"
 
-    def __init__(self, socket: Socket, lane: Lane, services: Services, *, tenant: str, connection_id: str) -> None:
+    def __init__(
+        self,
+        socket: Socket,
+        lane: Lane,
+        services: Services,
+        *,
+        tenant: str,
+        connection_id: str,
+        suspensions: Suspensions,
+    ) -> None:
         self.lane = lane
         self.tenant = tenant
         self.connection_id = connection_id
         self.kept_route = KeptRoute(services.router)
         self._socket = socket
+        self._metrics = services.metrics
+        self._suspensions = suspensions
         self._tool_seconds = services.config.limits.tool_seconds
         self._wake: trio.MemorySendChannel[list[InputItem]] | None = None
+        self._watch: Stopwatch | None = None
 
     def send(self, events: list[Event]) -> None:
         """Number, encode and write events; those that are due together leave in one write."""
@@ -60,11 +75,18 @@ class LanePort:
         """Wait while the client is too far behind."""
         await self._socket.drain()
 
-    async def suspend(self, done: ResponseDone, pause: Pause) -> list[InputItem]:
-        """Send ``response.done`` and wait for the outputs. Raises ``ToolTimeout``."""
+    async def suspend(self, done: ResponseDone, pause: Pause, watch: Stopwatch) -> list[InputItem]:
+        """Send ``response.done`` and wait for the outputs. Raises ``TooManySuspended`` and ``ToolTimeout``."""
+        with self._suspensions:
+            return await self._suspend(done, pause, watch)
+
+    async def _suspend(self, done: ResponseDone, pause: Pause, watch: Stopwatch) -> list[InputItem]:
+        self._metrics.pauses += 1
         self._wake, woken = trio.open_memory_channel[list[InputItem]](1)
+        self._watch = watch
         self.lane.pause = pause
         self.send([done])
+        watch.begin("suspended")
         log.info(
             "suspended",
             connection_id=self.connection_id,
@@ -79,9 +101,10 @@ class LanePort:
         except trio.WouldBlock:
             raise ToolTimeout(self._tool_seconds) from None
 
-    def wake(self, items: list[InputItem]) -> None:
-        """The outputs are in: the suspended turn goes on."""
-        assert self._wake is not None  # the lane only resumes what was suspended
+    def wake(self, items: list[InputItem], message: Stopwatch) -> None:
+        """The outputs are in: the suspended turn goes on. ``message`` runs since the last of them came."""
+        assert self._wake is not None and self._watch is not None  # noqa: PT018 - only what was suspended is resumed
+        self._watch.go_on(message)
         self._wake.send_nowait(items)
 
 
@@ -114,8 +137,16 @@ class Session:
             default_model=default_model,
         )
         lane = self._connection.lane
-        self._port = LanePort(socket, lane, services, tenant=tenant, connection_id=self._id)
-        self._queue, self._queued = trio.open_memory_channel[Create](math.inf)  # bounded by Connection
+        self._port = LanePort(
+            socket,
+            lane,
+            services,
+            tenant=tenant,
+            connection_id=self._id,
+            suspensions=Suspensions(limits.connection_suspended_rollouts, "connection", services.suspensions),
+        )
+        # Bounded by Connection.
+        self._queue, self._queued = trio.open_memory_channel[tuple[Create, Stopwatch]](math.inf)
         self._interrupt: Interrupt | None = None
         self._idle = trio.Event()
         self._idle.set()
@@ -147,7 +178,9 @@ class Session:
 
     def _receive(self, text: str) -> bool:
         """Take one message; False if it was answered with an error."""
-        answer = self._connection.receive_message(text, trio.current_time())
+        watch = Stopwatch(self._services.clock)
+        answer = self._connection.receive_message(text, trio.current_time(), partial(watch.begin, "validate"))
+        watch.begin("queue")
         match answer:
             case Reject(error=error):
                 self._send_error(error)
@@ -156,15 +189,15 @@ class Session:
                 log.debug("ignored_event", connection_id=self._id, type=event_type)
             case Delivery(event=Create() as create):
                 self._idle = trio.Event() if self._idle.is_set() else self._idle
-                self._queue.send_nowait(create)
+                self._queue.send_nowait((create, watch))
             case Delivery(lane=lane, event=append):
-                return self._take_append(lane.begin(append))
+                return self._take_append(lane.begin(append), watch)
         return True
 
-    def _take_append(self, command: StartTurn | ResumeTurn | AwaitOutputs | Reject) -> bool:
+    def _take_append(self, command: StartTurn | ResumeTurn | AwaitOutputs | Reject, watch: Stopwatch) -> bool:
         match command:
             case ResumeTurn(items=items):
-                self._port.wake(items)
+                self._port.wake(items, watch)
             case AwaitOutputs(missing=missing):
                 log.debug("append_taken", connection_id=self._id, missing=len(missing))
             case Reject(error=error):
@@ -175,9 +208,9 @@ class Session:
     async def _run_lane(self) -> None:
         """Run the lane's turns one after the other."""
         lane = self._connection.lane
-        async for create in self._queued:
+        async for create, watch in self._queued:
             try:
-                await self._run_create(lane, create)
+                await self._run_create(lane, create, watch)
                 await self._socket.drain()  # a client that reads nothing gets nothing more to read
             except SocketClosed:
                 return
@@ -186,19 +219,19 @@ class Session:
             if self._connection.idle:
                 self._idle.set()
 
-    async def _run_create(self, lane: Lane, create: Create) -> None:
+    async def _run_create(self, lane: Lane, create: Create, watch: Stopwatch) -> None:
         if self._connection.closing is not None:
             self._send_error(self._connection.closing)
             return
         start = lane.begin(create)
         if isinstance(start, Reject):
             self._services.metrics.refused += 1
-            self._services.post.submit(invalid_record(create.previous_response_id, self._port, start.error))
+            self._services.post.submit(invalid_record(create.previous_response_id, self._port, start.error), watch)
             self._socket.send_many([lane.error_frame(start.error)])
             return
         assert not isinstance(start, ResumeTurn | AwaitOutputs)  # only appends lead there
         self._interrupt = Interrupt()
-        result = await run_turn(start, self._port, self._services, self._interrupt)
+        result = await run_turn(start, self._port, self._services, self._interrupt, watch)
         self._interrupt = None
         if result.response is None and result.error is not None:
             self._socket.send_many([lane.refuse(result.error)])
@@ -217,6 +250,8 @@ class Session:
             reason = ConnectionLimitReached(limits.connection_seconds / 60)
             self._send_error(reason)
         self._connection.closing = reason
+        if self._interrupt is not None:
+            self._interrupt.dismiss(reason)
         with trio.move_on_after(limits.grace_seconds):
             await self._idle.wait()
         if self._interrupt is not None:

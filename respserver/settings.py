@@ -232,6 +232,10 @@ def check_files(config: Config) -> None:
         from respserver.auth import KeyRing
 
         KeyRing.from_config(config, key_lines(config))
+    if config.routes:
+        from respserver.services import check_engines
+
+        check_engines(config.routes)
     if config.classifiers:
         from respserver.turn.safety import build_screening
 

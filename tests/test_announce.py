@@ -10,7 +10,7 @@ import tomllib
 import pytest
 import trio
 
-from respserver import __version__, announce
+from respserver import __version__, announce, server
 from respserver.config import Config, Mode
 from tests.support.command import ROOT, Address, FakeServe, run
 
@@ -127,6 +127,27 @@ def test_without_websocket_clients_are_not_sent_there():
     config = Config(websocket=False)
     assert "supports_websockets" not in codex(config)["model_providers"]["respserver"]
     assert "ws://" not in announce.banner(config, Address())
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("0.0.0.0", "http://127.0.0.1:80/v1"), ("::", "http://[::1]:80/v1"), ("0::0", "http://[::1]:80/v1")],
+)
+def test_a_server_on_all_addresses_is_announced_by_one_that_can_be_called(host, url):
+    config, address = Config(host=host, api_key=("k",)), server.Address(host=host, port=80)
+    text = announce.banner(config, address)
+    assert shell_values(text)["OPENAI_BASE_URL"] == url
+    assert f"base URL   {url}\n  WebSocket  {url.replace('http', 'ws')}/responses\n" in text
+    assert f"  listening  on all addresses of this machine ({host})\n" in text
+    ready = json.loads(announce.ready_text(config, address, 1))
+    assert (ready["base_url"], ready["host"]) == (url, host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "10.1.2.3", "tides.example"])
+def test_a_server_on_one_address_is_announced_by_it(host):
+    text = announce.banner(Config(), server.Address(host=host, port=80))
+    assert f"http://{f'[{host}]' if ':' in host else host}:80/v1" in text
+    assert "listening" not in text
 
 
 @pytest.mark.parametrize(

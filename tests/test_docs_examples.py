@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from respserver import Config, Limits, Mode, start_server
+from respserver import Config, Limits, Mode, settings, start_server
 from respserver.engines.sim import parse_script
-from tests.support.pages import BASE_URL, DOCS, ROOT, Block, all_blocks
+from tests.support.pages import BASE_URL, DOCS, ROOT, Block, all_blocks, blocks
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +70,22 @@ def test_shell_commands_in_pages_work(block: Block, base_urls: dict[str, str], t
 @pytest.mark.parametrize("block", all_blocks("script"), ids=str)
 def test_scripts_in_pages_can_be_played(block: Block) -> None:
     assert parse_script(block.code, "toml", str(block)).conversations
+
+
+def test_the_two_steps_to_a_classifier_refuse_what_the_page_shows(tmp_path: Path) -> None:
+    terms, table, talk = blocks(DOCS / "safety.md")[:3]
+    (tmp_path / "terms.txt").write_text(terms.code)
+    (tmp_path / "respserver.toml").write_text(table.code)
+    config = settings.load({"port": ["0"]}, {}, str(tmp_path / "respserver.toml"))
+    command, shown = talk.code.removeprefix("$ ").split("\n{", 1)
+    with start_server(config) as server:
+        said = subprocess.run(
+            ["sh", "-ec", command.replace(BASE_URL, server.base_url)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+    assert said.stdout == "{" + shown.replace("\n", "")
 
 
 def test_every_marked_block_has_a_use_that_is_run() -> None:

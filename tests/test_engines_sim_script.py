@@ -198,10 +198,18 @@ class TestEnd:
     def engine(on_end: OnEnd) -> Sim:
         return Sim(template(), script=Script.of("one", "two", on_end=on_end, name="demo.toml"), rehearse=False)
 
-    async def test_a_script_without_a_step_left_fails_and_says_which(self) -> None:
+    @pytest.mark.parametrize(("steps", "there"), [((), "0 steps"), (("one",), "1 step"), (("one", "two"), "2 steps")])
+    async def test_a_script_without_a_step_left_fails_and_says_which_and_what_to_do(
+        self, steps: tuple[str, ...], there: str
+    ) -> None:
+        engine = Sim(template(), script=Script.of(*steps, name="demo.toml"), rehearse=False)
+        history = [ids for step in steps for ids in (said(step), user("go on"))]
         with pytest.raises(ModelFault) as caught:
-            await respond(self.engine("fail"), said("one"), user("a"), said("two"), user("b"))
-        assert caught.value.message == "Script 'demo.toml' has no step[2]; its conversation has 2 steps."
+            await respond(engine, user("hi"), *history)
+        assert caught.value.message == (
+            f"Script 'demo.toml' has {there} for this conversation, and this would be step {len(steps) + 1}. "
+            "Add it, or set on_end to 'repeat' or 'rehearse'."
+        )
         assert caught.value.code == "invalid_prompt"
 
     async def test_repeat_starts_again(self) -> None:

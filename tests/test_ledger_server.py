@@ -15,7 +15,6 @@ from respserver.config import Config, Limits, Mode
 from respserver.embed import make_server, open_server
 from respserver.engines.sim import Script, call
 from respserver.errors import ConfigError
-from respserver.ledger.memory import MemoryLedger
 from respserver.ledger.totals import Totals, read_totals
 from tests.support.live import http, open_wire
 
@@ -62,7 +61,7 @@ async def test_a_row_says_what_the_response_said(tmp_path: Path) -> None:
     )
     assert (response_id, created_at, kind) == (answer["id"], answer["created_at"], "response")  # HTTP never suspends
     assert tokens == answer["usage"]["total_tokens"]
-    assert {"render", "sample", "end"} <= set(json.loads(timings))
+    assert {"receive", "render", "first_token", "sample", "save", "post", "total"} <= set(json.loads(timings))
 
 
 async def test_a_refused_turn_has_a_row_too(tmp_path: Path) -> None:
@@ -75,10 +74,9 @@ async def test_a_refused_turn_has_a_row_too(tmp_path: Path) -> None:
 
 
 async def test_without_a_file_the_latest_turns_are_kept_in_memory() -> None:
-    server = make_server(Config(limits=Limits(ledger_records=2)))
-    ledger = server.services.post.writer.ledger
-    assert isinstance(ledger, MemoryLedger)
-    assert not ledger.records
+    async with open_server(Config(port=0, limits=Limits(ledger_records=2))) as server, open_wire(server.ws_url) as wire:
+        ended = [(await wire.completed(input=text))["id"] for text in ("one", "two", "three")]
+        assert [turn.response_id for turn in server.turns()] == ended[1:]
 
 
 def test_a_ledger_that_cannot_be_one_stops_the_start(tmp_path: Path) -> None:

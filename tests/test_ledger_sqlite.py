@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respserver.errors import ConfigError
-from respserver.ledger.base import LedgerError, TurnRecord
+from respserver.ledger.base import LedgerError, Timings, TurnRecord
 from respserver.ledger.sqlite import SqliteLedger
 from respserver.ledger.table import APPLICATION_ID, VERSION
 from respserver.ledger.totals import GROUPS, Totals, read_totals
@@ -53,7 +53,7 @@ async def test_a_row_holds_all_that_is_known_of_a_turn(file: str) -> None:
         pauses=3,
         items_in=4,
         items_out=6,
-        timings_ms={"bind": 0.12345, "sample": 12.0},
+        timings_ms=Timings(bind=0.123, sample=12.0),
     )
     await ledger.write([turn])
     await ledger.aclose()

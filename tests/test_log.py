@@ -28,8 +28,21 @@ def leave_logging_alone() -> Iterator[None]:
         yield
 
 
+class Terminal(io.StringIO):
+    """A stream with a person behind it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def captured(format: LogFormat = "text", level: LogLevel = "info") -> io.StringIO:
     stream = io.StringIO()
+    configure(level, format, stream)
+    return stream
+
+
+def shown(format: LogFormat = "text", level: LogLevel = "info") -> Terminal:
+    stream = Terminal()
     configure(level, format, stream)
     return stream
 
@@ -181,6 +194,97 @@ ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
+
+
+TURN = {
+    "response_id": f"resp_d475b7{'e' * 42}",
+    "connection_id": f"conn_183855{'1' * 42}",
+    "transport": "websocket",
+    "tenant": "default",
+    "model": "gpt-5.2-codex",
+    "status": "completed",
+    "input_tokens": 48211,
+    "cached_tokens": 47019,
+    "output_tokens": 311,
+    "reasoning_tokens": 64,
+    "items_in": 3,
+    "items_out": 2,
+    "previous_response_id": f"resp_91df14{'5' * 42}",
+    "render_ms": 1.25,
+    "first_token_ms": 812.4,
+    "total_ms": 5631.0,
+}
+
+
+def test_a_turn_fits_on_a_line_of_a_terminal():
+    stream = shown()
+    log.info("turn", **TURN)
+    time, line = stream.getvalue().split(" ", 1)
+    assert len(time) == len("19:57:20")
+    assert line == (
+        "turn completed websocket conn_183855 resp_d475b7 gpt-5.2-codex in=48211 cached=47019 out=311 first=812ms "
+        "total=5.63s\n"
+    )
+    assert len(stream.getvalue()) <= 126
+
+
+def test_a_terminal_shows_nothing_that_is_zero_or_empty_and_every_other_field():
+    stream = shown()
+    refused = {"response_id": "", "status": "refused", "input_tokens": 0, "model": "demo", "total_ms": 0.4}
+    log.info("turn", **refused, error_code="previous_response_not_found", lost=0, kept=False, why="who knows")
+    assert stream.getvalue().split(" ", 1)[1] == (
+        'turn refused demo error=previous_response_not_found kept=false why="who knows"\n'
+    )
+
+
+def test_a_terminal_shows_levels_that_matter_and_the_names_of_other_libraries():
+    stream = shown()
+    log.warning("slow peer", waited_seconds=30.0)
+    logging.getLogger("hypercorn.error").info("peer %s went away", "10.0.0.7")
+    lines = [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert lines == ["warning slow peer waited_seconds=30.0", "hypercorn.error peer 10.0.0.7 went away"]
+
+
+def test_json_is_the_same_on_a_terminal():
+    stream = shown("json")
+    log.info("turn", **TURN)
+    assert TURN.items() <= json.loads(stream.getvalue()).items()
+
+
+def test_what_is_piped_is_complete():
+    stream = captured()
+    log.info("turn", **TURN)
+    assert all(f" {name}={value}" in stream.getvalue() for name, value in TURN.items())
+
+
+def test_secrets_are_hidden_and_tracebacks_barred_on_a_terminal_too():
+    stream = shown()
+    try:
+        raise ValueError("sk-abcdef\n\x1b[2J")
+    except ValueError:
+        log.exception("failed sk-abcdef", authorization="tell-nobody", model="sk-abcdef")
+    head, *rest = stream.getvalue().splitlines()
+    assert head.split(" ", 1)[1] == "error failed [hidden] [hidden] authorization=[hidden]"
+    assert rest
+    assert all(line.startswith("  | ") for line in rest)
+    assert not [secret for secret in ("tell-nobody", "sk-abcdef", "\x1b") if secret in stream.getvalue()]
+
+
+def test_a_process_without_standard_error_can_log(monkeypatch):
+    monkeypatch.setattr("sys.stderr", None)
+    configure("info", "text")
+    log.info("into the void")
+
+
+@pytest.mark.slow
+@given(st.text(), st.text(), ANY, st.text(min_size=1))
+def test_nothing_a_client_sends_can_break_a_line_on_a_terminal(event, name, value, foreign):
+    stream = shown()
+    log.info(event, model=value, **{f"f{name}": value})
+    logging.getLogger("hypercorn.error").info("%s", foreign)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2
+    assert all(line.replace("\t", " ").isprintable() for line in lines)
 
 
 @pytest.mark.slow

@@ -16,17 +16,28 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.live import Wire, open_wire
+
 pytestmark = pytest.mark.slow
 PATIENCE = 20.0
+IN_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""Runs a command whose controlling terminal is its standard input."""
+needs_hangup = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
 
 
 class Process:
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, terminal: int | None = None) -> None:
         self.ready_file = folder / "ready.json"
         self.log = folder / "log"
         command = [sys.executable, "-m", "respserver", "--port", "0", "--ready-file", str(self.ready_file), *options]
+        if terminal is not None:
+            command = [sys.executable, "-c", IN_TERMINAL, *command]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, stdin=terminal, stdout=log, stderr=subprocess.STDOUT, start_new_session=terminal is not None
+            )
         deadline = time.monotonic() + PATIENCE
         while not self.ready_file.exists():
             assert self.process.poll() is None, self.log.read_text()
@@ -40,6 +51,14 @@ class Process:
         connection.sendall(b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         return connection
 
+    def wait_for(self, text: str) -> None:
+        """Until the log holds a text."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.log.read_text():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.01)
+
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         return self.process.wait(PATIENCE)
@@ -49,8 +68,8 @@ class Process:
 def start(tmp_path: Path) -> Iterator[Any]:
     started: list[Process] = []
 
-    def begin(*options: str) -> Process:
-        started.append(Process(tmp_path, *options))
+    def begin(*options: str, terminal: int | None = None) -> Process:
+        started.append(Process(tmp_path, *options, terminal=terminal))
         return started[-1]
 
     yield begin
@@ -95,3 +114,42 @@ def test_a_taken_port_is_said_and_exits_with_1(start: Any, tmp_path: Path) -> No
     assert str(server.ready["port"]) in second.stderr
     assert "in use" in second.stderr
     assert "Traceback" not in second.stderr
+
+
+@needs_hangup
+async def test_sighup_brings_another_routing_table_to_open_sockets_unless_it_is_broken(
+    start: Any, hold: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "respserver.toml"
+    file.write_text("strict_models = true\n[[routes]]\npattern = 'old'\n")
+    server = start("--config", str(file))
+    wire: Wire = await hold(open_wire(server.ready["ws_url"]))
+    assert (await wire.refused(model="new", input="hi"))["error"]["code"] == "model_not_found"
+
+    file.write_text("strict_models = true\n[[routes]]\npattern = 'new'\n")
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for(" reloaded ")
+    await wire.completed(model="new", input="hi")
+    assert (await wire.refused(model="old", input="hi"))["error"]["code"] == "model_not_found"
+
+    file.write_text("strict_models = true\n[[routes]]\npattern = 'old'\nengine = 'vroom'\n")
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for("reload_failed")
+    assert f"{file}: routes[0].engine" in server.log.read_text()
+    await wire.completed(model="new", input="hi")
+    assert server.end() == 0
+
+
+@needs_hangup
+def test_a_server_in_a_terminal_ends_with_it(start: Any) -> None:
+    ours, its = os.openpty()
+    try:
+        server = start(terminal=its)
+        server.process.send_signal(signal.SIGHUP)  # while the terminal is there, it asks for a reload
+        server.wait_for(" reloaded ")
+    finally:
+        os.close(its)
+        os.close(ours)
+    assert server.process.wait(PATIENCE) == 0
+    assert not server.ready_file.exists()
+    assert "stopping signal=SIGHUP" in server.log.read_text()

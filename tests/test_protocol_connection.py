@@ -106,6 +106,20 @@ class TestQueue:
         assert refused(conn.receive_message(create(), 0.0)).code == "queue_full"
 
 
+class TestWhoTimesIt:
+    def test_is_told_between_reading_a_message_and_understanding_it(self) -> None:
+        told: list[int] = []
+        conn = connection()
+        answer = conn.receive_message(create(), 0.0, lambda: told.append(conn.lane.pending))
+        assert (told, conn.lane.pending) == ([0], 1)
+        delivered(answer)
+
+    def test_is_not_told_of_what_cannot_be_read(self) -> None:
+        told: list[None] = []
+        refused(connection().receive_message("{", 0.0, lambda: told.append(None)))
+        assert not told
+
+
 class TestOtherMessages:
     @pytest.mark.parametrize(
         "text", ["", "{", "[1]", "5", "null", '"x"', "not JSON", b"\xff", "[" * 10_000, "\ud800", '{"type":NaN}']

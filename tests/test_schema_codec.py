@@ -85,6 +85,42 @@ def test_text_that_is_no_json_is_said_to_be_none(text: bytes | str) -> None:
     assert caught.value.message.startswith("We could not parse the JSON body of your request. (")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"a":"\ud83d"}',
+        r'{"a":["\uD83D"]}',
+        r'{"a":"\ud83d\u0041"}',
+        r'{"a":"x\ude00 and so on"}',
+        r'{"a":"x\ud83d and so on"}',
+        r'{"\ud83d and so on":1}',
+        r'{"\ud83d":1}',
+        b'{"a":"\\ud83d"}',
+        '{"a":"\ud83d"}',
+    ],
+)
+def test_half_of_a_character_is_told_in_words(text: bytes | str) -> None:
+    with pytest.raises(InvalidJson, match="half of a character") as caught:
+        read_object(text)
+    assert "utf-16" not in caught.value.message
+    assert "codec" not in caught.value.message
+    with pytest.raises(InvalidJson, match="half of a character"):
+        decode(msgspec.json.Decoder(dict), text)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":"', r'{"a":"\ud83d', r'{"a":"\\ud83d"', r'{"a":"\u0041"', b'{"a":"\\ud83d\\ude00"']
+)
+def test_a_text_that_is_cut_off_is_told_as_that(text: bytes | str) -> None:
+    with pytest.raises(InvalidJson, match="truncated"):
+        read_object(text)
+
+
+def test_bytes_that_are_no_utf8_are_told_by_their_place() -> None:
+    with pytest.raises(InvalidJson, match=r"it is not UTF-8 \(byte 6\)"):
+        read_object(b'{"a":"\xff"}')
+
+
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_endless_nesting_is_refused(opening: str) -> None:
     with pytest.raises(InvalidJson, match="nested too deeply"):

@@ -14,7 +14,7 @@ import trustme
 from respserver.auth import KeyRing
 from respserver.client import Client
 from respserver.config import Config, Limits
-from respserver.embed import RunningServer
+from respserver.embed import RunningServer, running_server
 from respserver.engines.sim import Script, delay
 from respserver.errors import ConfigError
 from respserver.schema.events import ResponseCompleted
@@ -201,7 +201,7 @@ async def test_http_answers_carry_the_apis_headers_and_errors_its_envelope(serve
         assert int(answer.headers["openai-processing-ms"]) >= 0
         for method, path, status, code in (
             ("GET", "/nowhere", 404, "unknown_url"),
-            ("POST", "//responses", 404, "unknown_url"),
+            ("POST", f"{server.base_url}//responses", 404, "unknown_url"),
             ("POST", "/responses/compact", 404, "unknown_url"),
             ("POST", "/responses/input_tokens", 404, "unknown_url"),
             ("PUT", "/responses/resp_x", 405, "method_not_allowed"),
@@ -271,7 +271,7 @@ async def test_shutdown_lets_running_turns_end_refuses_new_connections_and_retur
             nursery.start_soon(run_server)
             while not ready:
                 await trio.sleep(0.001)
-            running = RunningServer(address=ready[0], metrics=server.services.metrics)
+            running = running_server(server, ready[0])
             nursery.start_soon(stream, running)
             nursery.start_soon(whole, running)
             nursery.start_soon(socket, running, "busy", 1)

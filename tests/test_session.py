@@ -15,40 +15,13 @@ from respserver.config import Config, Limits, Mode
 from respserver.engines.sim import Script, call, delay
 from respserver.services import build_services
 from respserver.session import Session
-from respserver.turn.services import Services
 from tests.support.fake_socket import FakeSocket
-from tests.support.live import Frame, calls_of, output, text_of, tool
+from tests.support.live import calls_of, output, text_of, tool
 from tests.support.spy import Spy
+from tests.support.talk import Talk as Talk
+from tests.support.talk import services
 
 TOOLS = [tool("first"), tool("second")]
-
-
-class Talk:
-    """A running session and its client's end."""
-
-    def __init__(self, nursery: trio.Nursery, services: Services, socket: FakeSocket | None = None) -> None:
-        self.socket = socket or FakeSocket()
-        self.services = services
-        self.stop = trio.Event()
-        self.over = trio.Event()
-        nursery.start_soon(services.post.run)
-        nursery.start_soon(self._run)
-
-    async def _run(self) -> None:
-        await Session(self.socket, self.services, tenant="default", stop=self.stop).run()
-        self.over.set()
-
-    def create(self, **fields: Any) -> None:
-        self.socket.say({"type": "response.create", "model": "sim", **fields})
-
-    async def turn(self, **fields: Any) -> Frame:
-        self.create(**fields)
-        return (await self.socket.hear_step())[-1]
-
-
-def services(script: Script | None = None, *, mode: Mode = Mode.SHIPPED, **limits: Any) -> Services:
-    config = Config(mode=mode, limits=Limits(**limits))
-    return build_services(config, engine=Spy(script))
 
 
 class Calls:
@@ -92,7 +65,7 @@ async def test_a_continuation_does_the_same_work_whatever_history_lies_behind_it
             lines = [{"role": "user", "content": f"line {n}"} for n in range(size)]
             long = await talk.turn(store=store, previous_response_id=parent, input=lines, tools=TOOLS)
             parent = long["response"]["id"]
-            short = await talk.turn(store=store, previous_response_id=parent, input="a", tools=TOOLS)
+            short = await talk.turn(store=store, previous_response_id=parent, input="next", tools=TOOLS)
             parent = short["response"]["id"]
             before = (metrics.items_rendered, metrics.bytes_tokenised, metrics.tokens_extended, metrics.heads_rendered)
             with Calls() as calls:
@@ -313,5 +286,6 @@ async def test_every_turn_has_one_log_line_however_it_ends(caplog: pytest.LogCap
     ]
     assert lines[0].transport == "websocket"
     assert lines[0].output_tokens > 0
-    assert {"bind_ms", "render_ms", "first_token_ms", "sample_ms", "end_ms"} <= set(vars(lines[0]))
+    assert {"receive_ms", "render_ms", "first_token_ms", "sample_ms", "write_ms", "total_ms"} <= set(vars(lines[0]))
+    assert all(line.total_ms > 0 for line in lines)
     assert "secret words" not in caplog.text + str([vars(entry) for entry in caplog.records])

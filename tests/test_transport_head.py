@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respserver.errors import ApiError, InvalidApiKey, QueueFull, WebSocketDisabled
-from respserver.transport.head import Head, HeadReader, HeadTooLarge, answer, origin_form
+from respserver.transport.head import NOWHERE, Head, HeadReader, HeadTooLarge, answer, origin_form
 from tests.support.raw_websocket import request
 
 LIMIT = 4096
@@ -118,11 +118,11 @@ def test_an_answer_is_one_complete_response_that_ends_the_connection(error: ApiE
         ("//host/v1/responses", "//host/v1/responses"),
         ("http://host:1/v1/responses?a=b", "/v1/responses?a=b"),
         ("ws://host", "/"),
-        ("http://[/v1/responses", "/"),
-        ("v1/responses", "/"),
-        ("?x", "/"),
-        ("*", "/"),
-        ("host:80", "/"),
+        ("http://[/v1/responses", NOWHERE),
+        ("v1/responses", NOWHERE),
+        ("?x", NOWHERE),
+        ("*", NOWHERE),
+        ("host:80", NOWHERE),
     ],
 )
 def test_a_target_leads_to_a_path_or_nowhere(target: str, path: str) -> None:

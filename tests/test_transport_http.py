@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 import trio
 import trio.testing
 
@@ -17,6 +15,7 @@ from respserver.errors import ShuttingDown
 from respserver.transport.http import HttpTurns, SsePort
 from respserver.turn.run import TurnResult
 from respserver.turn.services import Services
+from respserver.turn.stopwatch import Stopwatch
 
 STREAM = json.dumps({"model": "sim", "input": "go", "stream": True}).encode()
 
@@ -36,19 +35,12 @@ class HeldNursery:
             self._nursery.start_soon(*task)
 
 
-@pytest.fixture
-async def nursery() -> AsyncIterator[trio.Nursery]:
-    async with trio.open_nursery() as nursery:
-        yield nursery
-        nursery.cancel_scope.cancel()
-
-
 def services(script: Script, **limits: Any) -> Services:
     return make_server(Config(port=0, limits=Limits(**limits)), script=script).services
 
 
 async def ask(turns: HttpTurns) -> TurnResult | SsePort:
-    return await turns.run(STREAM, tenant="", request_id="req_1")
+    return await turns.run(STREAM, tenant="", request_id="req_1", watch=Stopwatch(trio.current_time))
 
 
 async def test_a_shutdown_waits_for_a_stream_whose_task_has_not_run_yet(nursery: trio.Nursery) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respserver.config import Limits
+from respserver.metrics import Metrics
+from respserver.transport import listener
 from respserver.transport.head import Head
-from respserver.transport.listener import Newcomers, serve_connections
+from respserver.transport.listener import REFUSAL_SECONDS, Newcomers, Room, serve_connections
 from respserver.transport.outbox import Outbox
 from tests.support.raw_websocket import RawClient, request
 
@@ -47,12 +50,19 @@ async def listening(
     *,
     http: Callable[[Outbox], Awaitable[None]] = http,
     limits: Limits = PATIENT,
+    metrics: Metrics | None = None,
     tls_context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Connect]:
     """A served port; the value connects to it."""
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     serve = partial(
-        serve_connections, listeners, http=http, websocket=websocket, limits=limits, tls_context=tls_context
+        serve_connections,
+        listeners,
+        http=http,
+        websocket=websocket,
+        limits=limits,
+        metrics=metrics,
+        tls_context=tls_context,
     )
     with trio.fail_after(5):
         async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
@@ -94,6 +104,23 @@ async def test_a_head_that_comes_too_slowly_is_dropped_in_time() -> None:
         began = trio.current_time()
         assert await RawClient(stream).rest() == b""
         assert trio.current_time() - began >= LIMITS.handshake_seconds * 0.9
+
+
+async def test_a_head_has_the_handshake_time_and_no_more(autojump_clock: trio.testing.MockClock) -> None:
+    for late in (-1, 1):
+        ours, theirs = trio.testing.memory_stream_pair()
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_send_slowly, theirs, PATIENT.handshake_seconds + late)
+            head = await Newcomers(PATIENT).first_head(Outbox(ours, limit_bytes=4096, write_seconds=1))
+            assert (head is None) == (late > 0)
+            assert trio.current_time() - began == pytest.approx(PATIENT.handshake_seconds + min(late, 0))
+
+
+async def _send_slowly(stream: trio.abc.Stream, seconds: float) -> None:
+    await stream.send_all(GET[:10])
+    await trio.sleep(seconds)
+    await stream.send_all(GET[10:])
 
 
 async def test_a_head_over_the_limit_gets_431_and_json() -> None:
@@ -205,6 +232,85 @@ async def test_connections_send_small_packets_at_once() -> None:
     assert seen
 
 
+# ---------------------------------------------------------------------------------------- more connections than may be
+
+ONE = Limits(head_bytes=2048, handshake_seconds=5, connections=1)
+UPLOAD = b"POST /v1/responses HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await trio.sleep(0.001)
+
+
+def patient_until(gate: trio.Event) -> Callable[[Outbox], Awaitable[None]]:
+    async def serve(outbox: Outbox) -> None:
+        await gate.wait()
+        await http(outbox)
+
+    return serve
+
+
+async def test_a_connection_too_many_gets_503_whatever_it_asks_for_until_there_is_room_again() -> None:
+    gate, metrics = trio.Event(), Metrics()
+    async with listening(http=patient_until(gate), limits=ONE, metrics=metrics) as connect:
+        first = await connect()
+        await first.send_all(GET)
+        for count, sent in enumerate([GET, UPLOAD, request(), b"hello\r\n\r\n"], 1):
+            answer = await talk(connect, sent)
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            for line in (b"Connection: close", b"retry-after: 1", b"Content-Type: application/json"):
+                assert line in answer
+            assert b'"code":"too_many_connections"' in answer
+            assert metrics.connections_refused == count
+        gate.set()
+        async with first:
+            assert await RawClient(first).rest() == b"http " + GET
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert await talk(connect, request()) == b"websocket /v1/responses "
+
+
+async def test_a_flood_of_refused_connections_holds_few_sockets_and_the_rest_hear_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "REFUSED_AT_ONCE", 2)
+    gate, metrics = trio.Event(), Metrics()
+    async with listening(http=patient_until(gate), limits=ONE, metrics=metrics) as connect:
+        silent = [await connect() for _ in range(3)]
+        await until(lambda: metrics.connections_refused == 2)
+        for _ in range(5):
+            with contextlib.suppress(trio.BrokenResourceError):  # it may be closed before it has sent anything
+                assert await talk(connect, GET) == b""
+        await silent[1].send_all(GET)
+        assert (await RawClient(silent[1]).rest()).startswith(b"HTTP/1.1 503 ")
+        await silent[1].aclose()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert (await talk(connect, GET)).startswith(b"HTTP/1.1 503 ")
+        for stream in silent:
+            await stream.aclose()
+        gate.set()
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [record.message for record in warnings] == ["connections_refused"]
+
+
+async def test_a_refused_connection_has_little_time_to_ask(autojump_clock: trio.testing.MockClock) -> None:
+    room = Room(1, Metrics())
+    began = trio.current_time()
+    for _ in range(3):
+        assert room.turn_away()
+        with room.refusing():
+            await trio.sleep_forever()
+    assert trio.current_time() - began == pytest.approx(3 * REFUSAL_SECONDS)
+
+
+async def test_connections_that_fail_leave_their_room() -> None:
+    async with listening(http=broken, limits=ONE) as connect:
+        for _ in range(3):
+            assert await talk(connect, GET) == b""
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert await talk(connect, request()) == b"websocket /v1/responses "
+
+
 # ------------------------------------------------------------------------------------------------------------ TLS
 
 
@@ -238,3 +344,12 @@ async def test_a_peer_that_speaks_no_tls_is_dropped_in_time(
     async with listening(tls_context=contexts[0], limits=LIMITS) as connect, await connect() as stream:
         await stream.send_all(sent)
         assert b"http" not in await RawClient(stream).rest()
+
+
+async def test_a_connection_too_many_is_told_so_over_tls(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    server, client = contexts
+    async with listening(tls_context=server, limits=ONE) as connect, await connect():
+        stream = trio.SSLStream(await connect(), client, server_hostname="server.test")
+        await stream.send_all(GET)
+        assert (await RawClient(stream).rest()).startswith(b"HTTP/1.1 503 ")
+        await stream.aclose()

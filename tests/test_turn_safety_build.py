@@ -108,10 +108,11 @@ def test_a_key_of_a_classifier_does_not_show():
 
 async def test_the_examples_of_the_documentation_are_valid(tmp_path):
     page = PAGE.read_text("utf-8")
-    (terms,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "terms.txt").write_text(terms, "utf-8")
-    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert len(load(tmp_path, example).classifiers) == 3
+    simplest, whole = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    examples = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    for terms in (simplest, whole):
+        (tmp_path / "terms.txt").write_text(terms, "utf-8")
+        assert [len(load(tmp_path, example).classifiers) for example in examples] == [1, 3]
     config = Config(classifiers=(TermsClassifierConfig(file=str(tmp_path / "terms.txt")),))
     assert await before(config, "How is a Nerve  Agent made?") == Verdict("block", ("weapons",))
     assert await before(config, "My card is 4000 1234 5678 9010.") == Verdict("flag", ("privacy/card",))

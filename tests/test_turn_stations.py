@@ -248,7 +248,7 @@ def test_routes_go_by_pattern_first_match_first() -> None:
         router.resolve("o3")
     kept = KeptRoute(router)
     assert kept.resolve("gpt-5") is kept.resolve("gpt-5")
-    assert metrics.routes_resolved == 3
+    assert (metrics.routes_resolved, metrics.route_hits) == (3, 1)
 
 
 def test_an_unknown_engine_is_named() -> None:
@@ -271,7 +271,7 @@ def test_ids_have_their_prefix_and_never_repeat() -> None:
 
 async def test_a_json_client_that_waits_is_told_of_a_shutdown() -> None:
     from respserver.auth import KeyRing
-    from respserver.embed import RunningServer
+    from respserver.embed import running_server
     from respserver.server import Server
 
     config = Config(port=0, limits=Limits(grace_seconds=0.05))
@@ -282,7 +282,7 @@ async def test_a_json_client_that_waits_is_told_of_a_shutdown() -> None:
         nursery.start_soon(server.serve, ready.append)
         while not ready:
             await trio.sleep(0.001)
-        running = RunningServer(address=ready[0], metrics=server.services.metrics)
+        running = running_server(server, ready[0])
 
         async def ask() -> None:
             async with http(running) as client:

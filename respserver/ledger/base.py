@@ -16,6 +16,42 @@ Kind = Literal["response", "rollout"]
 """``response`` is one create answered; ``rollout`` one create with all its pauses (prototype mode)."""
 
 
+class Timings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a turn's time went, in milliseconds. Each moment belongs to one stage: all of them but ``post`` add up to
+    ``total``. A stage that a turn did not pass is 0, and left out of JSON."""
+
+    receive: float = 0.0
+    """Making raw fields of the request's JSON, from its last byte on; over HTTP inflating it too."""
+    validate: float = 0.0
+    """Understanding and checking the fields."""
+    queue: float = 0.0
+    """Waiting behind other turns: of the same lane, and for one of the process's slots."""
+    bind: float = 0.0
+    """Finding route and parent, loading the parent from the store, pairing calls with outputs."""
+    screen: float = 0.0
+    """What the turn waited for classifiers; not what they took while it did something else."""
+    render: float = 0.0
+    """Making token ids of instructions, tools and items."""
+    extend: float = 0.0
+    """The engine takes the new ids, on a new run if need be."""
+    sample: float = 0.0
+    """Waiting for the engine's tokens."""
+    emit: float = 0.0
+    """Making items and events of them, and the response's end."""
+    write: float = 0.0
+    """Encoding and writing events, and waiting for a client that is slow to take them."""
+    save: float = 0.0
+    """Waiting for the store."""
+    suspended: float = 0.0
+    """Prototype mode: the client's time, from ``response.done`` to the frame that brought the last output."""
+    post: float = 0.0
+    """Behind the end: waiting for the worker and, in a ledger's row, the making of the log line."""
+    first_token: float | None = None
+    """A moment, not a span: when the first event of the output was ready to be written, counted from the start."""
+    total: float = 0.0
+    """From the request's last byte to the terminal event's write, or to the refusal."""
+
+
 class TurnRecord(msgspec.Struct, kw_only=True):
     """What is known of a turn once it is over. Holds no text of the request or the answer."""
 
@@ -33,7 +69,7 @@ class TurnRecord(msgspec.Struct, kw_only=True):
     pauses: int = 0
     items_in: int = 0
     items_out: int = 0
-    timings_ms: dict[str, float] = {}
+    timings_ms: Timings = Timings()
     created_at: float = 0.0
     """Seconds since 1970. Zero, for turns that were never created, stands for when post-inference heard of them."""
     kind: Kind = "response"

@@ -83,7 +83,7 @@ def row_of(record: TurnRecord) -> Row:
         record.pauses,
         record.items_in,
         record.items_out,
-        msgspec.json.encode({stage: round(ms, 3) for stage, ms in record.timings_ms.items()}).decode(),
+        msgspec.json.encode(record.timings_ms).decode(),
     )
 
 

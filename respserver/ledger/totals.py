@@ -1,4 +1,7 @@
-"""Sums over a ledger's file, by day, key and what else its rows can be told apart by. Only reads; no trio here."""
+"""Sums over turns: what they are, and how a ledger's file is added up, by day, key and what else tells its rows apart.
+
+Only reads; no trio here.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from contextlib import closing
 
 import msgspec
 
-from respserver.ledger.base import LedgerError
+from respserver.ledger.base import LedgerError, TurnRecord
 from respserver.ledger.table import open_for_reading
 
 GROUPS = {
@@ -22,9 +25,12 @@ GROUPS = {
 READ_SECONDS = 5.0
 """How long reading waits for a lock; writers hold one against readers only while they recover a file."""
 
-_SUMS = """
+ENDED_WELL = ("completed", "incomplete")
+"""Statuses of turns that did not fail."""
+
+_SUMS = f"""
     count(*),
-    coalesce(sum(status NOT IN ('completed', 'incomplete')), 0),
+    coalesce(sum(status NOT IN {ENDED_WELL}), 0),
     coalesce(sum(input_tokens), 0),
     coalesce(sum(cached_tokens), 0),
     coalesce(sum(output_tokens), 0),
@@ -37,15 +43,33 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     group: tuple[str, ...] = ()
     """What the turns have in common, in the order that was asked for."""
-    turns: int
-    failed: int
+    turns: int = 0
+    failed: int = 0
     """Turns that failed, were refused, or whose client left before the end."""
-    input_tokens: int
+    input_tokens: int = 0
     """Cached ones included."""
-    cached_tokens: int
-    output_tokens: int
+    cached_tokens: int = 0
+    output_tokens: int = 0
     """Reasoning included."""
-    reasoning_tokens: int
+    reasoning_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output."""
+        return self.input_tokens + self.output_tokens
+
+    def plus(self, record: TurnRecord) -> Totals:
+        """The same with one more turn."""
+        usage = record.usage
+        return Totals(
+            group=self.group,
+            turns=self.turns + 1,
+            failed=self.failed + (record.status not in ENDED_WELL),
+            input_tokens=self.input_tokens + usage.input_tokens,
+            cached_tokens=self.cached_tokens + usage.input_tokens_details.cached_tokens,
+            output_tokens=self.output_tokens + usage.output_tokens,
+            reasoning_tokens=self.reasoning_tokens + usage.output_tokens_details.reasoning_tokens,
+        )
 
 
 def read_totals(file: str, by: Sequence[str], since: float = 0.0) -> tuple[list[Totals], Totals]:

@@ -5,6 +5,8 @@ HTTP uses the same object for the one turn of a request, so that both transports
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from respserver.config import Mode
@@ -20,6 +22,10 @@ from respserver.protocol.commands import Append, Create, Ignore, Reject
 from respserver.protocol.lane import Lane
 from respserver.protocol.validate import Fields, Transport, peek_string, read_append, read_create
 from respserver.schema.codec import read_object
+
+
+def _nobody() -> None:
+    """Nobody takes the time."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,12 +72,18 @@ class Connection:
         """Whether nothing runs or waits."""
         return self.lane.pending == 0
 
-    def receive_message(self, text: str | bytes, now: float) -> Delivery | Reject | Ignore:
-        """Read one client message that came at ``now`` (seconds, the clock of ``opened_at``)."""
+    def receive_message(
+        self, text: str | bytes, now: float, when_read: Callable[[], None] = _nobody
+    ) -> Delivery | Reject | Ignore:
+        """Read one client message that came at ``now`` (seconds, the clock of ``opened_at``).
+
+        ``when_read`` is called between reading its JSON and understanding it, for whoever times these.
+        """
         try:
             fields = read_object(text)
         except InvalidJson as error:
             return Reject(error=error)
+        when_read()
         event_type = peek_string(fields, "type")
         if event_type == "response.create":
             return self.receive_create(fields, now, len(text))

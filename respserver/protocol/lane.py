@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import get_args
 
 from respserver.config import Mode
-from respserver.errors import ApiError, ResponseNotSuspended
+from respserver.errors import ApiError, ResponseNotSuspended, ServerBusy
 from respserver.protocol.chain import Latest, Pause
 from respserver.protocol.commands import Append, AwaitOutputs, Create, Reject, ResumeTurn, StartTurn
 from respserver.protocol.states import TABLES, LaneState, Move, suspends
@@ -68,9 +68,11 @@ class Lane:
         return encode(event)
 
     def refuse(self, error: ApiError) -> bytes:
-        """End the active turn before it began: one error frame. The parent it named leaves the cache."""
+        """End the active turn before it began: one error frame. The parent it named leaves the cache, unless the
+        client is told to send the same again."""
         self._move(Move.REFUSE)
-        self.evict()
+        if not isinstance(error, ServerBusy):
+            self.evict()
         return self.error_frame(error)
 
     def error_frame(self, error: ApiError) -> bytes:

@@ -9,5 +9,5 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 def frame(event_type: str, data: bytes) -> bytes:
-    """One event. JSON text holds no raw line breaks, so that one ``data`` line is enough."""
+    """One event. Our JSON holds no raw line breaks, echoes included, so that one ``data`` line is enough."""
     return b"event: %s\ndata: %s\n\n" % (event_type.encode(), data)

@@ -18,9 +18,9 @@ from respserver.errors import (
     UnknownParameter,
     UnsupportedParameter,
 )
-from respserver.schema.codec import check_depth, decode
+from respserver.schema.codec import check_depth, decode, on_one_line
 from respserver.schema.input import read_input
-from respserver.schema.request import ABSENT, AppendRequest, CreateParams, CreateRequest, TextFormat
+from respserver.schema.request import ABSENT, MAX_METADATA_PAIRS, AppendRequest, CreateParams, CreateRequest, TextFormat
 from respserver.schema.tools import NO_TOOLS, ToolChoice, ToolSet, parse_tools
 
 Fields = dict[str, Raw]
@@ -139,7 +139,7 @@ def _small_fields(fields: Fields) -> bytes:
     """The known fields but the large and the null ones, as one small object."""
     known = ((name, bytes(raw)) for name, raw in fields.items() if name in _KNOWN)
     parts = [b'"%s":%s' % (name.encode(), raw) for name, raw in known if raw != _NULL]
-    return b"{" + b",".join(parts) + b"}"
+    return on_one_line(b"{" + b",".join(parts) + b"}")
 
 
 def _check_transport(params: CreateParams, transport: Transport, strict: bool) -> None:
@@ -177,8 +177,9 @@ def _check_support(params: CreateParams) -> None:
             raise UnsupportedParameter(f"include[{index}]")
     if params.top_logprobs:
         raise UnsupportedParameter("top_logprobs")
-    if params.metadata is not None and len(params.metadata) > 16:
-        raise InvalidField("metadata", "too many pairs. Expected at most 16.", "object_above_max_properties")
+    if params.metadata is not None and len(params.metadata) > MAX_METADATA_PAIRS:
+        problem = f"too many pairs. Expected at most {MAX_METADATA_PAIRS}."
+        raise InvalidField("metadata", problem, "object_above_max_properties")
 
 
 def _read_tools(fields: Fields, last: ToolSet) -> ToolSet:

@@ -19,6 +19,7 @@ from respserver.schema.tools import NO_TOOLS, ToolChoice, ToolSet
 ShortText = Annotated[str, Meta(max_length=64)]
 MAX_COUNT = (1 << 31) - 1
 """Greatest number a limit may have: beyond any context window, and an ordinary integer in every client's language."""
+MAX_METADATA_PAIRS = 16
 ABSENT = Raw(b"")
 """A raw field that is absent or null; it is falsy. (msgspec takes ``Raw | None`` for None alone.)"""
 

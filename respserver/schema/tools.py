@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from respserver.errors import MissingParameter
-from respserver.schema.codec import check_depth, decode, encode, split_array, split_object
+from respserver.schema.codec import MAX_DEPTH, check_depth, decode, encode, on_one_line, split_array, split_object
 
 DEFAULT_NAMESPACE = "functions"
 """Calls of tools in this namespace carry no ``namespace`` field: it is where plain tools live (Codex' lite shape)."""
@@ -78,7 +78,10 @@ class _Kind(msgspec.Struct):
     type: str
 
 
+MAX_TOOL_DEPTH = 2 * MAX_DEPTH
+"""Of a whole definition: its schema, namespaces around it, and whatever else a client says beside it."""
 _kind = msgspec.json.Decoder(_Kind)
+_whole = msgspec.json.Decoder(float_hook=str)  # what is passed through unread may hold a number that is no float
 _tool = msgspec.json.Decoder(_RawTool)
 _FUNCTION_DEFAULTS = {"description": Raw(b"null"), "parameters": Raw(b"null"), "strict": Raw(b"true")}
 _READ = ("function", "custom", "namespace")
@@ -94,8 +97,9 @@ def parse_tools(raw: bytes, param: str = "tools") -> ToolSet:
     echoes: list[bytes] = []
     for index, entry in enumerate(entries):
         _collect(entry, f"{param}[{index}]", None, by_name)
+        check_depth(decode(_whole, entry, f"{param}[{index}]"), f"{param}[{index}]", MAX_TOOL_DEPTH)
         echoes.append(_echo(entry))
-    echo = Raw(b"[" + b",".join(echoes) + b"]")
+    echo = Raw(on_one_line(b"[" + b",".join(echoes) + b"]"))
     return ToolSet(raw=raw, echo=echo, digest=hashlib.sha256(raw).digest(), by_name=by_name)
 
 

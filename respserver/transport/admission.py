@@ -9,10 +9,11 @@ import msgspec
 
 from respserver.auth import KeyRing
 from respserver.config import Config
-from respserver.errors import ApiError, OriginNotAllowed, RouteNotFound, ShuttingDown, WebSocketDisabled
+from respserver.errors import ApiError, OriginNotAllowed, ShuttingDown, WebSocketDisabled
 from respserver.transport.app import RESPONSES_PATHS
 from respserver.transport.head import origin_form
 from respserver.transport.lifetime import Headers
+from respserver.transport.signpost import unknown_socket
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ class Admission:
         raw_path, _, query = origin_form(target).partition("?")
         path = unquote(raw_path)
         if path.removesuffix("/") not in RESPONSES_PATHS:
-            raise RouteNotFound("GET", path)
+            raise unknown_socket(path)
         if not self._config.websocket:
             raise WebSocketDisabled
         if self._is_stopping():

@@ -6,6 +6,7 @@ Framework timers are off: a stream may be silent for as long as the model is (F3
 from __future__ import annotations
 
 import time
+from typing import cast
 
 from quart import Response, g, request
 from quart_trio import QuartTrio
@@ -18,24 +19,30 @@ from respserver.errors import (
     InvalidRequest,
     MethodNotAllowed,
     PayloadTooLarge,
-    RouteNotFound,
     ServerError,
     UnsupportedParameter,
 )
 from respserver.logger import get_logger
 from respserver.schema.codec import encode
-from respserver.transport import resources
+from respserver.transport import resources, signpost
 from respserver.transport.bodies import inflate
 from respserver.transport.head import error_body
 from respserver.transport.http import HttpTurns, SsePort, chunks
+from respserver.transport.keep_alive import Message, Receive, Send
+from respserver.transport.lifespan import AsgiApp
 from respserver.turn.run import TurnResult
 from respserver.turn.services import Services
+from respserver.turn.stopwatch import Stopwatch
 
 log = get_logger("respserver.http")
 
 RESPONSES_PATHS = ("/v1/responses", "/responses", "/v1/codex/responses", "/openai/v1/responses")
 """Real clients derive these from their base URL (design.md section 8, "paths")."""
+OPEN_TO_ALL = frozenset({"healthz", "signpost"})
+"""Endpoints that need no key."""
 API_VERSION = "2020-10-01"
+STREAM = "respserver.stream"
+"""Where a request's ASGI scope holds the port of its stream."""
 STREAM_HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",
@@ -46,6 +53,7 @@ STREAM_HEADERS = {
 def make_app(services: Services, turns: HttpTurns, keys: KeyRing) -> QuartTrio:
     """The app; it holds no state of its own."""
     app = QuartTrio("respserver")
+    app.asgi_app = _end_streams(app.asgi_app)  # type: ignore[assignment, method-assign]  # so Quart wants it
     app.config["MAX_CONTENT_LENGTH"] = services.config.limits.message_bytes
     app.config["BODY_TIMEOUT"] = None
     app.config["RESPONSE_TIMEOUT"] = None
@@ -65,7 +73,7 @@ def _add_frame(app: QuartTrio, services: Services, keys: KeyRing) -> None:
     async def open_request() -> None:
         g.started = time.perf_counter()
         g.request_id = services.new_id("req")
-        if request.path != "/healthz":
+        if request.endpoint not in OPEN_TO_ALL:
             g.tenant = keys.authenticate(request.headers.get("Authorization"))
 
     @app.after_request
@@ -80,13 +88,20 @@ def _add_frame(app: QuartTrio, services: Services, keys: KeyRing) -> None:
     async def healthz() -> Response:
         return _json(encode({"status": "ok", "mode": services.config.mode}))
 
+    async def show_signpost() -> Response:
+        return _json(signpost.page(services.config, needs_key=not keys.is_open))
+
+    for path in signpost.PATHS:
+        app.add_url_rule(path, "signpost", show_signpost, methods=["GET"])
+
 
 def _add_responses(app: QuartTrio, path: str, services: Services, turns: HttpTurns) -> None:
     async def create() -> Response:
         coding = request.headers.get("Content-Encoding", "")
         sent = await request.get_data(cache=False, as_text=False, parse_form_data=False)
+        watch = Stopwatch(services.clock)
         body = inflate(sent, coding, services.config.limits.message_bytes)
-        outcome = await turns.run(body, tenant=g.tenant, request_id=g.request_id)
+        outcome = await turns.run(body, tenant=g.tenant, request_id=g.request_id, watch=watch)
         return _stream(outcome) if isinstance(outcome, SsePort) else _whole(outcome)
 
     async def read(response_id: str) -> Response:
@@ -127,7 +142,7 @@ def _add_errors(app: QuartTrio, services: Services) -> None:
             answer.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
             return answer
         if error.code in (404, 405):
-            return _error(RouteNotFound(request.method, request.path))
+            return _error(signpost.unknown(request.method, request.path))
         return _error(InvalidRequest(error.description or "Bad request.", status=error.code))
 
     @app.errorhandler(Exception)
@@ -148,9 +163,23 @@ def _whole(result: TurnResult) -> Response:
 
 
 def _stream(port: SsePort) -> Response:
+    cast(Message, request.scope)[STREAM] = port  # hypercorn's type knows its own keys only
     response = Response(chunks(port), headers=STREAM_HEADERS)
     response.timeout = None
     return response
+
+
+def _end_streams(app: AsgiApp) -> AsgiApp:
+    """Cancel a stream's turn when its request is over: a client may leave before anybody has begun to read (F29)."""
+
+    async def serve(scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        finally:
+            if STREAM in scope:
+                scope[STREAM].scope.cancel()
+
+    return serve
 
 
 def _json(body: bytes, status: int = 200) -> Response:

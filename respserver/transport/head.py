@@ -15,6 +15,9 @@ import msgspec
 
 from respserver.errors import ApiError
 
+NOWHERE = "/*"
+"""A path that no server of ours has."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Head:
@@ -104,7 +107,7 @@ def _tokens(headers: list[tuple[str, str]], wanted: str) -> set[str]:
 
 
 def origin_form(target: str) -> str:
-    """The path with its query that a request target asks for; ``/``, where nothing is, if it names no path.
+    """The path with its query that a request target asks for; ``NOWHERE`` if it names no path.
 
     Servers must also take a whole URL (RFC 9112 section 3.2.2). Two slashes at the beginning are just a path.
     """
@@ -113,9 +116,9 @@ def origin_form(target: str) -> str:
     try:
         url = urlsplit(target)
     except ValueError:
-        return "/"
+        return NOWHERE
     if not url.netloc:
-        return "/"
+        return NOWHERE
     path = url.path or "/"
     return f"{path}?{url.query}" if url.query else path
 

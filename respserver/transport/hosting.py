@@ -36,6 +36,8 @@ log = get_logger("respserver.transport")
 
 KEEP_ALIVE_SECONDS = 75.0
 """Longer than the pools of common clients keep a connection, so that they close first and never lose a request."""
+MESSAGE_SOCKET_BYTES = 4 << 10
+"""Read at once behind an upgrade: hypercorn lets no other task run before it is through all frames of one read."""
 MANY_REQUESTS = 1 << 62
 """Hypercorn closes a connection after a number of requests; there is no reason to."""
 
@@ -130,6 +132,8 @@ class View:
 
     def __init__(self, outbox: Outbox) -> None:
         self.ending = trio.Event()
+        self.most_bytes: int | None = None
+        """Of one read, if it is less than what is asked for."""
         self._outbox = outbox
 
     def __getattr__(self, name: str) -> trio.socket.SocketType:
@@ -144,7 +148,7 @@ class View:
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Bytes from the peer."""
-        return await self._outbox.receive_some(max_bytes)
+        return await self._outbox.receive_some(self.most_bytes or max_bytes)
 
     async def send_eof(self) -> None:
         """Write what is pending and end our side: the first step of hypercorn's close."""
@@ -177,8 +181,9 @@ class TlsView(View):
 class Http1(H11Protocol):
     """Hypercorn's HTTP/1.1 with its offers of HTTP/2 taken away, and refusals that say why."""
 
-    def __init__(self, *arguments: Any) -> None:  # Any: handed on as they are
+    def __init__(self, view: View, *arguments: Any) -> None:  # Any: handed on as they are
         super().__init__(*arguments)
+        self.view = view
         self._answered = trio.Event()
 
     async def stream_send(self, event: Event) -> None:
@@ -208,6 +213,7 @@ class Http1(H11Protocol):
             return
         if stream.handshake.accepted:
             self.stream = stream
+            self.view.most_bytes = MESSAGE_SOCKET_BYTES
         elif stream.closed:  # not even a handshake: no app ends this connection
             await self.send(Closed())
 
@@ -232,7 +238,9 @@ class Http1Server(TCPServer):
     async def _read_data(self) -> None:
         """The first thing that ``run`` does with a protocol that it has made."""
         made = self.protocol
+        view: Any = self.stream  # Any: annotated as a TLS stream; ``HttpHost`` has made it a view
         made.protocol = Http1(
+            view,
             made.app,
             made.config,
             made.context,

@@ -28,6 +28,7 @@ from respserver.turn.record import invalid_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import TurnResult, run_turn
 from respserver.turn.services import Services
+from respserver.turn.stopwatch import Stopwatch
 
 log = get_logger("respserver.http")
 
@@ -54,7 +55,7 @@ class JsonPort:
         """Give other tasks a turn, as a write would."""
         await trio.lowlevel.checkpoint()
 
-    async def suspend(self, done: ResponseDone, pause: Pause) -> list[InputItem]:  # noqa: ARG002 - as Port has it
+    async def suspend(self, done: ResponseDone, pause: Pause, watch: Stopwatch) -> list[InputItem]:  # noqa: ARG002
         """Never comes: HTTP is the same in both modes, turns end at a tool call."""
         raise ServerError
 
@@ -137,8 +138,8 @@ class HttpTurns:
         self._closing: ApiError | None = None
         self._idle = trio.Event()
 
-    async def run(self, body: bytes, *, tenant: str, request_id: str) -> TurnResult | SsePort:
-        """Serve a POST body: a finished turn, or the port of a stream that has begun.
+    async def run(self, body: bytes, *, tenant: str, request_id: str, watch: Stopwatch) -> TurnResult | SsePort:
+        """Serve a POST body: a finished turn, or the port of a stream that has begun. ``watch`` runs since it came.
 
         Raises ``ApiError`` if the turn is refused, also for a stream: an event stream only begins once the turn has.
         """
@@ -147,17 +148,17 @@ class HttpTurns:
         connection = Connection(Mode.SHIPPED, "http", strict=self._services.config.strict)
         port = JsonPort(connection.lane, self._services, tenant=tenant, request_id=request_id)
         try:
-            start = _start(connection, body)
+            start = _start(connection, body, watch)
         except ApiError as error:
             self._services.metrics.refused += 1
-            self._services.post.submit(invalid_record(None, port, error))
+            self._services.post.submit(invalid_record(None, port, error), watch)
             raise
         interrupt = Interrupt()
         self._running.add(interrupt)  # before its task runs: a shutdown in between must wait for it
         if not start.request.params.stream:
-            return await self._play(start, port, interrupt)
+            return await self._play(start, port, interrupt, watch)
         stream = SsePort(connection.lane, self._services, tenant=tenant, request_id=request_id)
-        self._nursery.start_soon(self._stream, start, stream, interrupt)
+        self._nursery.start_soon(self._stream, start, stream, interrupt, watch)
         try:
             await stream.begun.wait()
         except trio.Cancelled:
@@ -168,8 +169,11 @@ class HttpTurns:
         return stream
 
     async def shut_down(self, error: ApiError, grace: float) -> None:
-        """Take no more requests; give running turns their grace time, then end them with ``error``."""
+        """Take no more requests and refuse those that wait for a slot; give running turns their grace time, then end
+        them with ``error``."""
         self._closing = error
+        for interrupt in list(self._running):
+            interrupt.dismiss(error)
         with trio.move_on_after(grace):
             while self._running:
                 self._idle = trio.Event()
@@ -180,20 +184,20 @@ class HttpTurns:
             self._idle = trio.Event()
             await self._idle.wait()
 
-    async def _play(self, start: StartTurn, port: JsonPort, interrupt: Interrupt) -> TurnResult:
+    async def _play(self, start: StartTurn, port: JsonPort, interrupt: Interrupt, watch: Stopwatch) -> TurnResult:
         try:
-            return await run_turn(start, port, self._services, interrupt)
+            return await run_turn(start, port, self._services, interrupt, watch)
         finally:
             self._running.discard(interrupt)
             self._idle.set()
             if port.lane.latest is not None:
                 await close_run(port.lane.latest.context, self._services.config.limits.end_seconds)
 
-    async def _stream(self, start: StartTurn, port: SsePort, interrupt: Interrupt) -> None:
+    async def _stream(self, start: StartTurn, port: SsePort, interrupt: Interrupt, watch: Stopwatch) -> None:
         """Run a stream's turn. It runs in the server's own nursery: nothing may come out of here (F37)."""
         try:
             with port.scope:
-                result = await self._play(start, port, interrupt)
+                result = await self._play(start, port, interrupt, watch)
                 if result.response is None:
                     port.refused = result.error
         except Exception:
@@ -204,17 +208,16 @@ class HttpTurns:
 
 
 async def chunks(port: SsePort) -> AsyncIterator[bytes]:
-    """The stream's body. When its reader leaves, the turn is cancelled (F29)."""
-    try:
-        while (chunk := await port.next_chunk()) is not None:
-            yield chunk
-    finally:
-        port.scope.cancel()
+    """The stream's body. Who reads it cancels the port's scope at the end, also if it has read nothing."""
+    while (chunk := await port.next_chunk()) is not None:
+        yield chunk
 
 
-def _start(connection: Connection, body: bytes) -> StartTurn:
+def _start(connection: Connection, body: bytes, watch: Stopwatch) -> StartTurn:
     """Read the one create of a request. Raises ``ApiError``."""
-    delivery = connection.receive_create(read_object(body), 0.0)
+    fields = read_object(body)
+    watch.begin("validate")
+    delivery = connection.receive_create(fields, 0.0)
     if isinstance(delivery, Reject):
         raise delivery.error
     assert isinstance(delivery.event, Create)  # receive_create delivers nothing else
@@ -222,6 +225,7 @@ def _start(connection: Connection, body: bytes) -> StartTurn:
     if isinstance(start, Reject):
         raise start.error
     assert isinstance(start, StartTurn)  # a fresh lane has nothing to resume
+    watch.begin("queue")
     return start
 
 

@@ -1,19 +1,23 @@
 """One port, three protocols: accept, TLS, the first request head, and who serves the connection.
 
 A WebSocket upgrade goes one way, everything else the other, both over the connection's ``Outbox`` with the head
-replayed. Whatever happens to a connection stays with it: nothing raised here can end the server (field case F37).
+replayed. So many connections may be open; what comes beyond is refused after its head, whatever it asks for. Whatever
+happens to a connection stays with it: nothing raised here can end the server (field case F37).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import trio
 
 from respserver.config import Limits
+from respserver.errors import RETRY_SOON, ServerError
 from respserver.logger import get_logger
+from respserver.metrics import Metrics
 from respserver.transport.head import Head, HeadReader, HeadTooLarge, answer
 from respserver.transport.outbox import RECEIVE_BYTES, Outbox
 
@@ -26,6 +30,24 @@ WebSocketHandler: TypeAlias = Callable[[Outbox, Head], Awaitable[None]]
 
 ALPN = ["http/1.1"]
 
+REFUSED_AT_ONCE = 32
+REFUSAL_SECONDS = 2.0
+"""A flood must not hold sockets: so many connections beyond the limit are told why, and for so long; more are closed
+without a word."""
+WARNING_SECONDS = 60.0
+"""Between two warnings in the log that connections are being refused."""
+
+
+class TooManyConnections(ServerError):
+    """As many connections are open as may be; this one is answered and closed."""
+
+    status = 503
+    code = "too_many_connections"
+    hints = RETRY_SOON
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"This server has {limit} connections open, and no more may be. Please try again later.")
+
 
 async def serve_connections(
     listeners: Sequence[trio.SocketListener],
@@ -34,6 +56,7 @@ async def serve_connections(
     websocket: WebSocketHandler,
     limits: Limits,
     connections: trio.Nursery,
+    metrics: Metrics | None = None,
     tls_context: ssl.SSLContext | None = None,
     task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -41,14 +64,21 @@ async def serve_connections(
 
     Connections whose first request head is not complete by then have nothing to go on with: they are closed, too.
     ``http`` and ``websocket`` serve a connection each; when they return, the connection is closed in order.
+    Beyond ``limits.connections`` the first request is answered with 503; ``metrics`` counts those.
     """
     newcomers = Newcomers(limits)
+    room = Room(limits.connections, metrics or Metrics())
     if tls_context is not None:
         tls_context.set_alpn_protocols(ALPN)
 
     async def serve(stream: trio.SocketStream) -> None:
         try:
-            await _serve_connection(stream, tls_context, http, websocket, limits, newcomers)
+            if room.is_left:
+                with room.taken():
+                    await _serve_connection(stream, tls_context, http, websocket, limits, newcomers)
+            elif room.turn_away():
+                with room.refusing():
+                    await _serve_connection(stream, tls_context, room.refuse, room.refuse, limits, newcomers)
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             log.debug("connection_dropped", reason="the peer is gone")
         except* Exception as faults:
@@ -85,6 +115,54 @@ async def _serve_connection(
                 await http(outbox)
         finally:
             await outbox.aclose()
+
+
+class Room:
+    """How many connections are open, of ``limit``, and how many more are just being refused; 0 is no limit."""
+
+    def __init__(self, limit: int, metrics: Metrics) -> None:
+        self._limit = limit
+        self._metrics = metrics
+        self._open = 0
+        self._refusing = 0
+        self._warn_at = trio.current_time()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether one more connection may be open."""
+        return not self._limit or self._open < self._limit
+
+    def turn_away(self) -> bool:
+        """Count a connection that is one too many; whether it may be told so."""
+        self._metrics.connections_refused += 1
+        now = trio.current_time()
+        if now >= self._warn_at:
+            self._warn_at = now + WARNING_SECONDS
+            log.warning("connections_refused", limit=self._limit, refused=self._metrics.connections_refused)
+        return self._refusing < REFUSED_AT_ONCE
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """For as long as a connection is open."""
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """For as long as a connection is being refused, which ends in time."""
+        self._refusing += 1
+        try:
+            with trio.move_on_after(REFUSAL_SECONDS):
+                yield
+        finally:
+            self._refusing -= 1
+
+    async def refuse(self, outbox: Outbox, _: Head | None = None) -> None:
+        """Answer a first request in place of whoever would serve it."""
+        await outbox.send_all(answer(TooManyConnections(self._limit)))
 
 
 class Newcomers:

@@ -19,6 +19,7 @@ from respserver.config import Limits
 from respserver.errors import ApiError
 from respserver.logger import get_logger
 from respserver.message_socket import SocketClosed
+from respserver.transport.frame_meter import MAX_FRAGMENTS, FrameMeter
 from respserver.transport.head import BadHandshake, Head, answer
 from respserver.transport.lifetime import (
     CLOSE_SECONDS,
@@ -44,6 +45,7 @@ RECEIVE_BYTES = 1 << 18
 CONTROL_BYTES = 64 << 10
 """Pongs that may pile up for a peer that pings and reads nothing, before its pings are no longer read."""
 CONTROL_PAYLOAD_BYTES = 125
+TOO_MANY_FRAGMENTS = f"a message may have {MAX_FRAGMENTS} fragments"
 CLOSE_OPCODE_BYTE = 0x88
 """The first byte of a close frame; a data frame's is 0x81, an HTTP answer's an H (RFC 6455 section 5.2)."""
 
@@ -94,8 +96,12 @@ async def _host_reader(stream: ControlStream, task_status: trio.TaskStatus[trio.
 async def _shake_hands(
     nursery: trio.Nursery, stream: ControlStream, limits: Limits
 ) -> trio_websocket.WebSocketConnection | None:
-    """The open connection, or None if the library has refused the handshake: then it closes and never returns."""
-    with trio.move_on_after(limits.handshake_seconds) as scope:
+    """The open connection, or None if the library has refused the handshake: then it closes and never returns.
+
+    None, too, if the peer has gone while it was answered.
+    """
+    gone = contextlib.suppress(trio_websocket.ConnectionClosed)
+    with trio.move_on_after(limits.handshake_seconds) as scope, gone:
         stream.on_close = scope.cancel
         request = await trio_websocket.wrap_server_stream(
             nursery, stream, max_message_size=limits.message_bytes, receive_buffer_size=RECEIVE_BYTES
@@ -142,6 +148,8 @@ class ControlStream(trio.abc.Stream):
         self.on_close: Callable[[], None] | None = None
         self._head = head
         self._piled_up = 0
+        self._meter = FrameMeter()
+        self._received, self._start = b"", 0
 
     async def send_all(self, data: Data) -> None:
         """Write; wait only if too many control frames are pending."""
@@ -185,9 +193,20 @@ class ControlStream(trio.abc.Stream):
             head, self._head = self._head, b""
             return head
         await self.accepted.wait()
-        data = await self.outbox.receive_some(max_bytes)
-        self.heard_at = trio.current_time()
-        return data
+        if self._received:
+            await trio.lowlevel.checkpoint()
+        else:
+            self._received = await self.outbox.receive_some(max_bytes)
+            self.heard_at = trio.current_time()
+        start, self._start = self._start, self._meter.portion(self._received, self._start)
+        if self._meter.fragments > MAX_FRAGMENTS:
+            self.outbox.write(close_frame(TOO_BIG, TOO_MANY_FRAGMENTS))
+            self.end()
+            return b""
+        portion = self._received[start : self._start]
+        if self._start == len(self._received):
+            self._received, self._start = b"", 0
+        return portion
 
     async def aclose(self) -> None:
         """Close the outbox in order, in a few seconds at most."""

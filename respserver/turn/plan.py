@@ -20,6 +20,7 @@ from respserver.turn.hydrate import hydrate, past_items, read_items, rerender
 from respserver.turn.routing import Route
 from respserver.turn.safety import Screening, Verdict, WholeContext, decode_verdict
 from respserver.turn.services import Port, Services
+from respserver.turn.stopwatch import Stopwatch
 
 log = get_logger("respserver.turn")
 
@@ -80,7 +81,7 @@ class Plan:
             await close_run(self.context, self._services.config.limits.end_seconds)
 
 
-async def make_plan(start: StartTurn, port: Port, services: Services) -> Plan:
+async def make_plan(start: StartTurn, port: Port, services: Services, watch: Stopwatch) -> Plan:
     """Admit a turn. Raises ``ApiError``: the turn is refused."""
     request = start.request
     assert request.params.model is not None  # read_create has made sure
@@ -94,7 +95,9 @@ async def make_plan(start: StartTurn, port: Port, services: Services) -> Plan:
     items = pair(context, request.items)
     added = _added_tools(request.items)
     chosen = _chosen_tools(request, context.added_tools | added)
+    watch.begin("screen")
     verdict = await screen_first(services.screening, context, [], items, decode_verdict(context.verdict))
+    watch.begin("bind")
     for name in request.unknown:
         services.metrics.count_unknown(name)
         log.debug("unknown_field", field=name[:MAX_LOGGED_NAME], connection_id=port.connection_id)
@@ -125,14 +128,17 @@ def whole_context(context: Context, since: list[StoredItem], items: list[InputIt
 
 
 async def close_run(context: Context, seconds: float) -> None:
-    """Close a context's engine run, also while cancelled, within a deadline."""
+    """Close a context's engine run, also while cancelled, within a deadline. No turn is hurt by a close that fails."""
     sequence: Sequence | None = context.sequence  # type: ignore[assignment]  # opaque to protocol/, an engine's here
     if sequence is None:
         return
     context.sequence = None
     with trio.CancelScope(shield=True) as scope:
         scope.deadline = trio.current_time() + seconds
-        await sequence.aclose()
+        try:
+            await sequence.aclose()
+        except Exception:
+            log.exception("run_close_failed")
 
 
 def _added_tools(items: list[InputItem]) -> dict[str, ToolDef]:

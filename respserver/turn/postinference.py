@@ -10,24 +10,30 @@ import logging
 import time
 from collections.abc import Callable
 
+import msgspec
 import trio
 
 from respserver.ledger.base import Ledger, TurnRecord
 from respserver.ledger.memory import MemoryLedger
+from respserver.ledger.tally import Tally
 from respserver.ledger.writer import LedgerWriter
 from respserver.logger import get_logger
+from respserver.turn.stopwatch import Stopwatch
 
 __all__ = ["PostInference", "TurnRecord"]
 
 log = get_logger("respserver.turn")
 
 
+_Entry = tuple[TurnRecord, Stopwatch | None]
+
+
 class PostInference:
     """A bounded line of records and the worker that empties it into the log and the ledger.
 
     ``max_waiting`` bounds the line. ``ledger`` is the worker's to close; without one, as many rows are kept in memory.
-    ``max_unwritten`` is how many records are kept while the ledger cannot be written, ``end_seconds`` how long the end
-    may wait for it. ``now`` is the wall clock, in seconds since 1970.
+    ``max_tallied`` is how many records the tally keeps, ``max_unwritten`` how many are kept while the ledger cannot be
+    written, ``end_seconds`` how long the end may wait for it. ``now`` is the wall clock, in seconds since 1970.
     """
 
     def __init__(
@@ -35,31 +41,40 @@ class PostInference:
         max_waiting: int,
         ledger: Ledger | None = None,
         *,
+        max_tallied: int = 0,
         max_unwritten: int = 16_384,
         end_seconds: float = 5.0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._send, self._receive = trio.open_memory_channel[TurnRecord](max_waiting)
+        self._send, self._receive = trio.open_memory_channel[_Entry](max_waiting)
         self.writer = LedgerWriter(ledger or MemoryLedger(max_waiting), max_unwritten)
         """Counts what was written and what was lost."""
+        self.tally = Tally(max_tallied)
+        """Has each turn as soon as it is submitted."""
         self._end_seconds = end_seconds
         self._now = now
 
-    def submit(self, record: TurnRecord) -> None:
-        """Hand a record over; returns at once. A full line is passed by: logged on the spot, and left to the writer."""
+    def submit(self, record: TurnRecord, watch: Stopwatch | None = None) -> None:
+        """Hand a record over; returns at once. A full line is passed by: logged on the spot, and left to the writer.
+
+        ``watch`` is read when the record is handled; without one its timings stay as they are.
+        """
+        if watch is not None:
+            watch.begin("post")
         record.created_at = record.created_at or self._now()
+        self.tally.add(record)
         try:
-            self._send.send_nowait(record)
+            self._send.send_nowait((record, watch))
         except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
-            self._handle(record)
+            self._handle(record, watch)
 
     async def run(self) -> None:
         """Handle records until ``close`` or cancelled; what was submitted before is still logged and written."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.writer.run)
-                async for record in self._receive:
-                    self._handle(record)
+                async for entry in self._receive:
+                    self._handle(*entry)
                 nursery.cancel_scope.cancel()
         finally:
             self._handle_rest()
@@ -73,18 +88,24 @@ class PostInference:
         """Empty the line of a worker that was cancelled; later records find it closed."""
         try:
             while True:
-                self._handle(self._receive.receive_nowait())
+                self._handle(*self._receive.receive_nowait())
         except (trio.WouldBlock, trio.EndOfChannel):
             self._receive.close()
 
-    def _handle(self, record: TurnRecord) -> None:
+    def _handle(self, record: TurnRecord, watch: Stopwatch | None) -> None:
         self.writer.add(record)
-        _log_line(record)
+        if log.isEnabledFor(logging.INFO):  # making the line costs more than all else that follows a turn
+            _take_timings(record, watch)
+            _log_line(record)
+        _take_timings(record, watch)  # the row, which is written later, tells what the line has taken
+
+
+def _take_timings(record: TurnRecord, watch: Stopwatch | None) -> None:
+    if watch is not None:
+        record.timings_ms = watch.read()
 
 
 def _log_line(record: TurnRecord) -> None:
-    if not log.isEnabledFor(logging.INFO):
-        return  # making the line costs more than all else that follows a turn
     usage = record.usage
     fields: dict[str, object] = {
         "response_id": record.response_id,
@@ -108,5 +129,5 @@ def _log_line(record: TurnRecord) -> None:
         fields["error_code"] = record.error_code
     if record.verdict:
         fields["verdict"] = record.verdict
-    fields.update({f"{stage}_ms": round(ms, 2) for stage, ms in record.timings_ms.items()})
+    fields.update({f"{stage}_ms": ms for stage, ms in msgspec.structs.asdict(record.timings_ms).items() if ms})
     log.info("turn", **fields)

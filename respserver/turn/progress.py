@@ -20,9 +20,9 @@ from respserver.state import ResponseState, StoredItem
 from respserver.tokens.parse import OutputParser
 from respserver.turn.plan import Plan, close_run, screen_first, whole_context
 from respserver.turn.postinference import TurnRecord
-from respserver.turn.record import loggable
+from respserver.turn.record import LEFT, loggable
 from respserver.turn.rendering import remember_sampled, render_head, render_items
-from respserver.turn.response import new_response
+from respserver.turn.response import new_response, with_timings
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
@@ -30,18 +30,15 @@ from respserver.turn.tokencache import head_key
 
 VERDICT_KEY = "safety_verdict"
 """Where a terminal Response's metadata tells of a flag."""
-LEFT = "cancelled"
-"""Status, for the log, of a turn whose client went away before its end."""
 
 
 class Progress:
     """One admitted turn. ``cut`` is set once a token limit has ended it."""
 
-    def __init__(self, request: CreateRequest, plan: Plan, port: Port, services: Services) -> None:
+    def __init__(self, request: CreateRequest, plan: Plan, port: Port, services: Services, watch: Stopwatch) -> None:
         self.cut = False
         self.usage = Usage()
-        self.closing: list[Event] = []
-        """The events that end the turn, once it is finished."""
+        self._closing: list[Event] = []
         self._held: list[Event] = []
         self.verdict = plan.verdict
         """What the classifiers have said of the chain, this turn included."""
@@ -58,7 +55,7 @@ class Progress:
         self._body_start = 0
         self._sampled_from = 0
         self._sampler: Sampler | None = None
-        self._clock = Stopwatch()
+        self._watch = watch
         response = new_response(request, services.new_id("resp"), int(services.now()))
         self.emitter = Emitter(
             response,
@@ -72,15 +69,16 @@ class Progress:
     def bind(self, context: Context) -> None:
         """The turn owns its context now; what comes after this point of the buffer is the turn's own."""
         self._body_start = len(context.buffer)
-        self._clock.lap("bind")
 
     async def screen(self, context: Context, items: list[InputItem]) -> None:
         """Prototype mode: an append is screened like the input of a turn. Raises ``ContentPolicyViolation``."""
+        self._watch.begin("screen")
         self.verdict = await screen_first(self._services.screening, context, self._items, items, self.verdict)
 
     async def extend(self, context: Context, items: list[InputItem]) -> None:
         """Render new items into the buffer and give the engine what it has not had, while the classifiers that may
         run beside that do. Raises ``ApiError``."""
+        self._watch.begin("render")
         everything = whole_context(context, self._items, items)
         rendering = partial(self._extend, context, items)
         self.verdict = await self._services.screening.beside(rendering, items, everything, self.verdict)
@@ -89,7 +87,6 @@ class Progress:
     async def _extend(self, context: Context, items: list[InputItem]) -> None:
         self._note_inputs(context, items)
         context.buffer.extend(await render_items(self._plan.route.template, self._port.tenant, items, self._services))
-        self._clock.lap("render")
         sequence, reused = await self._open_run(context)
         total = context.head_tokens + len(context.buffer)
         if 0 < self._plan.route.context_window < total:
@@ -98,10 +95,11 @@ class Progress:
         self._services.metrics.tokens_extended += len(fresh)
         await sequence.extend(fresh)
         self._count_input(total, reused)
-        self._clock.lap("extend")
+        self._watch.begin("screen")  # sampling may still have to wait for a classifier
 
     def sampler(self, context: Context) -> Sampler:
         """A sampling run on what the context holds now."""
+        self._watch.begin("sample")
         self._sampled_from = len(context.buffer)
         params = self._request.params
         self._sampler = Sampler(
@@ -112,7 +110,7 @@ class Progress:
                 model=params.model or "",
                 temperature=1.0 if params.temperature is None else params.temperature,
                 top_p=1.0 if params.top_p is None else params.top_p,
-                tool_mode=self._request.tool_choice.mode,
+                tool_mode=self._tool_mode,
                 tool_names=self._plan.chosen_tools,
                 text_schema=self._request.text_format.schema,
                 json_object=self._request.text_format.type == "json_object",
@@ -120,25 +118,29 @@ class Progress:
             budget=self._budget(context),
             single_call=params.parallel_tool_calls is False,
             metrics=self._services.metrics,
+            watch=self._watch,
         )
         return self._sampler
+
+    @property
+    def _tool_mode(self) -> str:
+        """What ``tool_choice`` demands is done with the first call: no append could end a rollout that must call."""
+        mode = self._request.tool_choice.mode
+        return "auto" if mode == "required" and self._pauses else mode
 
     def hold(self, events: list[Event]) -> None:
         """Keep the events of the last batch for what follows them at once: joined, they cost one write."""
         self._held = events
 
     def take_held(self) -> list[Event]:
-        """The events kept back; they are the caller's to send, before anything else."""
+        """The events kept back; they are the caller's to send, at once and before anything else."""
         events, self._held = self._held, []
+        if events:
+            self._watch.mark_first_token()
         return events
-
-    def mark_first_token(self) -> None:
-        """The first event of the model's output is on its way."""
-        self._clock.first("first_token")
 
     def sampled(self, sampler: Sampler) -> None:
         """Take a finished run into account."""
-        self._clock.lap("sample")
         self._sampler = None
         self.cut = sampler.cut
         usage = self.usage
@@ -156,7 +158,6 @@ class Progress:
         self._pauses += 1
         self._note_outputs()
         self.emitter.resume()
-        self._clock.lap("client")
 
     def finish(self) -> None:
         """Close the response as completed or cut, and bring the context up to date for whoever goes on from it."""
@@ -166,12 +167,23 @@ class Progress:
             metadata = {**emitter.response.metadata, VERDICT_KEY: context.verdict}
             emitter.response = msgspec.structs.replace(emitter.response, metadata=metadata)
         if self.cut:
-            self.closing = emitter.cut("max_output_tokens", self.usage)
+            self._closing = emitter.cut("max_output_tokens", self.usage)
         else:
-            self.closing = emitter.complete(self.usage, int(self._services.now()))
+            self._closing = emitter.complete(self.usage, int(self._services.now()))
         self._note_outputs()
         context.past = Past(items=self._items, before=context.past)
         context.open_calls = dict(emitter.open_calls)
+
+    def close(self) -> list[Event]:
+        """The events that end the finished turn."""
+        self._tell_timings()
+        return self._closing
+
+    def fail(self, error: ApiError) -> list[Event]:
+        """The events that end a turn which ``error`` stopped."""
+        events = self.emitter.fail(error)
+        self._tell_timings()
+        return events
 
     def state(self) -> ResponseState:
         """The finished turn as a record for the store."""
@@ -199,7 +211,6 @@ class Progress:
         if self._sampler is not None:
             self.sampled(self._sampler)  # a run that broke off has cost what it sampled
         response = self.emitter.response
-        self._clock.lap("end")
         return TurnRecord(
             response_id=response.id,
             previous_response_id=loggable(response.previous_response_id),
@@ -213,7 +224,6 @@ class Progress:
             pauses=self._pauses,
             items_in=self._items_in,
             items_out=len(self.emitter.output),
-            timings_ms=self._clock.milliseconds,
             created_at=response.created_at,
             verdict=self.verdict.encode(),
             kind="rollout" if self._port.lane.suspends else "response",
@@ -221,13 +231,16 @@ class Progress:
 
     async def _open_run(self, context: Context) -> tuple[Sequence, int]:
         """The engine's run on this head, and how many of its tokens are reused; a new head makes a new run."""
+        self._watch.begin("extend")
         route, services, request = self._plan.route, self._services, self._request
         instructions = request.params.instructions
         key = head_key(f"{route.engine.name}/{context.fingerprint}", instructions, request.tools)
         if context.sequence is not None and context.head_key == key:
             return run_of(context), context.head_tokens + context.buffer.seen
         await close_run(context, services.config.limits.end_seconds)
+        self._watch.begin("render")
         head = await render_head(route.template, self._port.tenant, instructions, request.tools, services)
+        self._watch.begin("extend")
         sequence = await route.engine.open()
         context.sequence = sequence
         services.metrics.sequences_opened += 1
@@ -249,6 +262,13 @@ class Progress:
             ),
             total_tokens=usage.total_tokens + total,
         )
+
+    def _tell_timings(self) -> None:
+        """With ``--debug-timings`` the terminal event shows what was measured up to it. The stored response does not:
+        the times are this answer's, and nothing that a chain goes on from."""
+        if self._services.config.debug_timings:
+            response = self.emitter.response
+            response.metadata = with_timings(response.metadata, self._watch.read())
 
     def _budget(self, context: Context) -> int | None:
         """Tokens that may still be sampled: what ``max_output_tokens`` and the window leave."""

@@ -9,11 +9,13 @@ from respserver.schema.request import CreateRequest
 from respserver.turn.postinference import TurnRecord
 from respserver.turn.services import Port
 
+LEFT = "cancelled"
+"""Status, for the log and the ledger, of a turn whose client went away before its end."""
 _OWN_ID = re.compile(r"resp_[0-9A-Za-z_]{1,59}")
 
 
 def refusal_record(request: CreateRequest, port: Port, error: ApiError | None) -> TurnRecord:
-    """A turn that was refused before ``response.created``, for post-inference."""
+    """A turn that was refused before ``response.created``, or left by its client, for post-inference."""
     record = invalid_record(request.params.previous_response_id, port, error)
     record.model = request.params.model or ""
     record.items_in = len(request.items)
@@ -21,7 +23,7 @@ def refusal_record(request: CreateRequest, port: Port, error: ApiError | None) -
 
 
 def invalid_record(previous_response_id: str | None, port: Port, error: ApiError | None) -> TurnRecord:
-    """A create that was refused before it was understood, for post-inference."""
+    """A create that was refused before it was understood, for post-inference; without an error its client has left."""
     return TurnRecord(
         response_id="",
         previous_response_id=loggable(previous_response_id),
@@ -29,7 +31,7 @@ def invalid_record(previous_response_id: str | None, port: Port, error: ApiError
         transport=port.transport,
         tenant=port.tenant,
         model="",
-        status="refused",
+        status=LEFT if error is None else "refused",
         error_code=error.code if error else None,
     )
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from respserver.schema.request import CreateParams, CreateRequest
+from respserver.ledger.base import Timings
+from respserver.schema.codec import encode
+from respserver.schema.request import MAX_METADATA_PAIRS, CreateParams, CreateRequest
 from respserver.schema.response import ReasoningConfig, Response, TextConfig
 
+TIMINGS_KEY = "respserver_timings"
+"""Where a terminal Response's metadata tells of stage times."""
 _TEXT = Raw(b'{"type":"text"}')
 
 
@@ -40,6 +44,14 @@ def new_response(request: CreateRequest, response_id: str, created_at: int) -> R
         user=params.user,
         metadata=dict(params.metadata or {}),
     )
+
+
+def with_timings(metadata: dict[str, str], timings: Timings) -> dict[str, str]:
+    """Metadata with stage times as a compact JSON object, in the place of a pair that has their name already. The
+    client's own pairs come first: if they leave no room, nothing is added."""
+    if TIMINGS_KEY not in metadata and len(metadata) >= MAX_METADATA_PAIRS:
+        return metadata
+    return {**metadata, TIMINGS_KEY: encode(timings).decode()}
 
 
 def _or(value: float | None, default: float) -> float:

@@ -1,8 +1,13 @@
-"""Routing: from a model's name to the engine, template and limits that serve it; kept per connection once resolved."""
+"""Routing: from a model's name to the engine, template and limits that serve it; kept per connection once resolved.
+
+The table may be replaced while turns run: a turn goes on with the route that it began with, the next one asks anew.
+Engines are never replaced. They live as long as the server, since an idle connection's run may be on any of them.
+"""
 
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Sequence
 
 import msgspec
 
@@ -27,11 +32,19 @@ class Router:
 
     def __init__(self, routes: list[Route], metrics: Metrics) -> None:
         self.routes = routes
-        self._metrics = metrics
+        """The table. It is replaced as a whole, never changed: which list it is tells whether an answer still holds."""
+        self.engines = _engines_of(routes)
+        """Every engine that a table has led to, the first one first."""
+        self.metrics = metrics
+
+    def replace(self, routes: list[Route]) -> None:
+        """Another table from now on, in one step."""
+        self.engines = _engines_of(routes, self.engines)
+        self.routes = routes
 
     def resolve(self, model: str) -> Route:
         """The route of a model. Raises ``ModelNotFound`` if no pattern matches."""
-        self._metrics.routes_resolved += 1
+        self.metrics.routes_resolved += 1
         for route in self.routes:
             if fnmatch.fnmatchcase(model, route.pattern):
                 return route
@@ -39,16 +52,28 @@ class Router:
 
 
 class KeptRoute:
-    """A connection's last route: asked again only when the model's name changes."""
+    """A connection's last route: asked again only when the model's name changes, or the table was replaced."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
+        self._table = router.routes
         self._model = ""
         self._route: Route | None = None
 
     def resolve(self, model: str) -> Route:
-        """Like ``Router.resolve``, from memory if the name is the last one."""
-        if self._route is None or model != self._model:
-            self._route = self._router.resolve(model)
-            self._model = model
+        """Like ``Router.resolve``, from memory if the name is the last one and the table the same."""
+        table = self._router.routes
+        if self._route is not None and model == self._model and table is self._table:
+            self._router.metrics.route_hits += 1
+            return self._route
+        self._route = self._router.resolve(model)
+        self._model, self._table = model, table
         return self._route
+
+
+def _engines_of(routes: list[Route], known: Sequence[Engine] = ()) -> list[Engine]:
+    engines = list(known)
+    for route in routes:
+        if not any(route.engine is engine for engine in engines):
+            engines.append(route.engine)
+    return engines

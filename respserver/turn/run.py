@@ -1,5 +1,6 @@
 """The story of a turn, both modes (design.md sections 2 and 7).
 
+    wait    for one of the process's slots (``slots.py``)
     admit   route, bind the parent, pair calls and outputs      up to here a refusal is one error, nothing was touched
     play    created, in_progress → render and tokenise → sample → (prototype) pause, wait, go on
     end     state saved, connection cache changed, terminal written: one short shielded scope
@@ -27,6 +28,7 @@ from respserver.turn.progress import Progress
 from respserver.turn.record import refusal_record
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
+from respserver.turn.stopwatch import Stopwatch
 
 log = get_logger("respserver.turn")
 
@@ -39,39 +41,51 @@ class TurnResult(msgspec.Struct, kw_only=True):
     error: ApiError | None = None
 
 
-async def run_turn(start: StartTurn, port: Port, services: Services, interrupt: Interrupt) -> TurnResult:
+async def run_turn(
+    start: StartTurn, port: Port, services: Services, interrupt: Interrupt, watch: Stopwatch
+) -> TurnResult:
     """Run one turn to its end. Only ``trio.Cancelled`` and ``SocketClosed`` (the client is gone) come out of here.
 
     A refused turn has sent nothing and the caller reports its error; every other one has sent exactly one terminal.
-    However it ends, its engine run is freed or handed to the lane, and post-inference hears of it once.
+    However it ends, its engine run is freed or handed to the lane, and post-inference hears of it once. ``watch`` runs
+    since the request came.
     """
-    turn = _Turn(start, port, services)
+    turn = _Turn(start, port, services, watch)
     try:
         with interrupt.scope:
-            await turn.attempt()
+            await turn.attempt(interrupt)
         if interrupt.scope.cancelled_caught:
             turn.error = interrupt.error
         return await turn.end()
     finally:
-        await turn.release()
-        services.post.submit(turn.record())
+        try:
+            # Nothing is awaited since the terminal event: who has seen that finds the turn counted.
+            services.post.submit(turn.record(), watch)
+        finally:
+            await turn.release()
 
 
 class _Turn:
-    def __init__(self, start: StartTurn, port: Port, services: Services) -> None:
+    def __init__(self, start: StartTurn, port: Port, services: Services, watch: Stopwatch) -> None:
         self.start = start
         self.port = port
         self.services = services
+        self.watch = watch
+        self.slot = services.slots.slot(port.tenant, port.connection_id)
         self.plan: Plan | None = None
         self.progress: Progress | None = None
         self.error: ApiError | None = None
         """What stopped the turn, if anything."""
 
-    async def attempt(self) -> None:
-        """Admit and play."""
+    async def attempt(self, interrupt: Interrupt) -> None:
+        """Wait for a slot, admit and play."""
         try:
-            self.plan = plan = await make_plan(self.start, self.port, self.services)
-            self.progress = progress = Progress(self.start.request, plan, self.port, self.services)
+            interrupt.is_waiting = True
+            await self.slot.take()
+            interrupt.is_waiting = False
+            self.watch.begin("bind")
+            self.plan = plan = await make_plan(self.start, self.port, self.services, self.watch)
+            self.progress = progress = Progress(self.start.request, plan, self.port, self.services, self.watch)
             await self._play(plan, progress)
         except ApiError as error:
             self.error = error
@@ -84,7 +98,9 @@ class _Turn:
     async def _play(self, plan: Plan, progress: Progress) -> None:
         request = self.start.request
         self.services.metrics.turns += 1
+        self.watch.begin("write")
         self.port.send(progress.emitter.created() if request.warm_up else progress.emitter.begin())
+        self.watch.begin("render")  # another route's tokenizer may have to render the past again
         context = await plan.take_context(self.port.lane)
         progress.bind(context)
         new_items: list[InputItem] = plan.items
@@ -101,11 +117,11 @@ class _Turn:
     async def _sample(self, sampler: Sampler, progress: Progress) -> None:
         while (deltas := await sampler.next()) is not None:
             events = [event for delta in deltas for event in progress.emitter.feed(delta)]
-            if events:
-                progress.mark_first_token()
+            self.watch.begin("write")
             if sampler.has_ended:
                 progress.hold(events)
             elif events:
+                self.watch.mark_first_token()
                 self.port.send(events)
             await self.port.drain()
         progress.sampled(sampler)
@@ -113,7 +129,6 @@ class _Turn:
     async def _suspend(self, progress: Progress, context: Context) -> list[InputItem]:
         """Prototype mode: stand here until the client has sent its tools' outputs."""
         emitter = progress.emitter
-        self.services.metrics.pauses += 1
         pause = Pause(
             response_id=emitter.response.id,
             open_calls=emitter.open_calls,
@@ -121,7 +136,10 @@ class _Turn:
             item_ids=context.item_ids,
         )
         self.port.send(progress.take_held())
-        items = await self.port.suspend(emitter.pause(progress.usage), pause)
+        self.slot.give_back()
+        items = await self.port.suspend(emitter.pause(progress.usage), pause, self.watch)
+        await self.slot.take_again()  # in the queue, as ``watch`` knows since the outputs came
+        self.watch.begin("bind")
         progress.resumed()
         return items
 
@@ -140,10 +158,13 @@ class _Turn:
         return TurnResult(response=self.progress.emitter.response, error=self.error)
 
     async def _save(self, progress: Progress) -> None:
+        self.watch.begin("emit")
         progress.finish()
         if not self.start.request.stored:
             return
+        self.watch.begin("write")
         self.port.send(progress.take_held())  # they do not wait for the store
+        self.watch.begin("save")
         try:
             await self.services.store.save(progress.state())
         except Exception:
@@ -153,16 +174,18 @@ class _Turn:
     def _write_end(self, progress: Progress, plan: Plan) -> None:
         """Chain changes come before the terminal event, so that a client that reacts at once finds them made."""
         lane = self.port.lane
+        self.watch.begin("write")
         if self.error is not None:
             self.services.metrics.failed += 1
             lane.evict()
-            self.port.send_failure([*progress.take_held(), *progress.emitter.fail(self.error)], self.error)
+            self.port.send_failure([*progress.take_held(), *progress.fail(self.error)], self.error)
         else:
             lane.publish(Latest(response_id=progress.emitter.response.id, context=plan.hand_over()))
-            self.port.send([*progress.take_held(), *progress.closing])
+            self.port.send([*progress.take_held(), *progress.close()])
 
     async def release(self) -> None:
-        """Free the engine's run unless the lane has it now."""
+        """Free the slot, and the engine's run unless the lane has it now."""
+        self.slot.give_back()
         if self.plan is not None:
             await self.plan.release()
 

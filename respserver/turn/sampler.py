@@ -11,6 +11,7 @@ from respserver.metrics import Metrics
 from respserver.tokens.buffer import TokenBuffer
 from respserver.tokens.parse import Delta, ItemBegan, ItemEnded, OutputParser
 from respserver.tokens.special import Special
+from respserver.turn.stopwatch import Stopwatch
 
 
 class Sampler:
@@ -26,6 +27,7 @@ class Sampler:
         budget: int | None,
         single_call: bool,
         metrics: Metrics,
+        watch: Stopwatch,
     ) -> None:
         self.cut = False
         self.has_ended = False
@@ -39,19 +41,24 @@ class Sampler:
         self._budget = budget
         self._single_call = single_call
         self._metrics = metrics
+        self._watch = watch
         self._in_call = False
 
     async def next(self) -> list[Delta] | None:
         """The deltas of the next batch, or None at the end. Raises ``ModelFault``."""
         if self.has_ended:
             return None
+        self._watch.begin("sample")
         batch = await self._sequence.next(self._next_params())
+        self._watch.begin("emit")
         deltas, taken = self._take(batch.ids)
         self._buffer.extend_sampled(batch.ids[:taken])
         self.tokens += taken
         self._metrics.tokens_sampled += taken
         if taken < len(batch.ids):
+            self._watch.begin("sample")
             await self._sequence.discard(len(batch.ids) - taken)
+            self._watch.begin("emit")
             self.has_ended = True
         elif batch.finished:
             self.has_ended = True

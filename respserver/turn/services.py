@@ -19,6 +19,8 @@ from respserver.store.base import Store
 from respserver.turn.postinference import PostInference
 from respserver.turn.routing import KeptRoute, Router
 from respserver.turn.safety import Screening
+from respserver.turn.slots import Suspensions, TurnSlots
+from respserver.turn.stopwatch import Stopwatch
 from respserver.turn.tokencache import TokenCache
 
 
@@ -32,10 +34,15 @@ class Services(msgspec.Struct, kw_only=True):
     metrics: Metrics
     token_cache: TokenCache
     screening: Screening
+    slots: TurnSlots
+    suspensions: Suspensions
+    """Rollouts of the process that stand suspended."""
     new_id: Callable[[str], str]
     """Makes an id with the given prefix."""
     now: Callable[[], float]
     """Wall clock, in seconds since 1970."""
+    clock: Callable[[], float]
+    """Measures how long a turn's stages take, in seconds since whenever."""
     padding: Callable[[int], str]
     """A random string of so many characters, for ``obfuscation``."""
     tokenise_limiter: trio.CapacityLimiter
@@ -66,6 +73,10 @@ class Port(Protocol):
         """Wait while the client is too far behind."""
         ...
 
-    async def suspend(self, done: ResponseDone, pause: Pause) -> list[InputItem]:
-        """Send ``response.done`` and wait for what the client appends. Raises ``ToolTimeout``."""
+    async def suspend(self, done: ResponseDone, pause: Pause, watch: Stopwatch) -> list[InputItem]:
+        """Send ``response.done`` and wait for what the client appends. Raises ``ToolTimeout``, and
+        ``TooManySuspended`` before anything is sent.
+
+        ``watch`` is told when the client's time begins and ends.
+        """
         ...

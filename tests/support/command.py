@@ -13,6 +13,7 @@ import trio
 
 from respserver import cli
 from respserver.config import Config
+from respserver.signals import Reloadable
 
 ROOT = Path(__file__).parents[2]
 FOREIGN = ("hypercorn.access", "hypercorn.error", "quart.app")
@@ -23,6 +24,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     """What ``server.Address`` tells."""
 
     host: str = "127.0.0.1"
+    is_everywhere: bool = False
     port: int = 40123
     base_url: str = "http://127.0.0.1:40123/v1"
     ws_url: str = "ws://127.0.0.1:40123/v1/responses"
@@ -34,13 +36,23 @@ class FakeServe:
     def __init__(self, then: Callable[[trio.Event], Awaitable[None]] | None = None, *, fails: Exception | None = None):
         self.config: Config | None = None
         self.ended: str | None = None
+        self.reloads: list[Config] = []
+        self.refuses: Exception | None = None
         self._then = then
         self._fails = fails
 
-    async def __call__(self, config: Config, *, on_ready: Callable[[Address], None], stop: trio.Event) -> None:
+    async def __call__(
+        self,
+        config: Config,
+        *,
+        on_ready: Callable[[Address], None],
+        stop: trio.Event,
+        on_made: Callable[[Reloadable], None],
+    ) -> None:
         self.config = config
         if self._fails is not None:
             raise self._fails
+        on_made(self)
         on_ready(Address())
         try:
             if self._then is not None:
@@ -49,6 +61,12 @@ class FakeServe:
         except trio.Cancelled:
             self.ended = "at once"
             raise
+
+    def reload(self, config: Config) -> None:
+        """Keep it, or fail as told: ``refuses`` is what stands in ``Server.reload``'s way."""
+        if self.refuses is not None:
+            raise self.refuses
+        self.reloads.append(config)
 
 
 def run(*argv: str, serve: FakeServe | None = None) -> int:

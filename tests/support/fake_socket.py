@@ -49,6 +49,11 @@ class FakeSocket:
         """The peer is gone, without a close frame."""
         self._to_server.close()
 
+    @property
+    def unheard(self) -> int:
+        """Messages that came and were not heard yet."""
+        return self._from_server.statistics().current_buffer_used
+
     async def hear(self) -> dict[str, Any]:
         frame: dict[str, Any] = json.loads(await self._from_server.receive())
         return frame

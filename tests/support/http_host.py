@@ -14,7 +14,7 @@ from quart import request as quart_request
 from quart_trio import QuartTrio
 
 from respserver.config import Limits
-from respserver.transport.hosting import AsgiApp, HttpHost
+from respserver.transport.hosting import KEEP_ALIVE_SECONDS, AsgiApp, HttpHost
 from respserver.transport.outbox import Outbox
 from tests.support.raw_websocket import RawClient
 
@@ -96,9 +96,10 @@ async def hosted(
     context: ssl.SSLContext | None = None,
     cancel: bool = False,
     stop: bool = False,
+    keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> AsyncIterator[tuple[HttpHost, trio.SocketStream]]:
     """A started host and the client's end of a connection that it serves."""
-    host = HttpHost(app, limits)
+    host = HttpHost(app, limits, keep_alive_seconds=keep_alive_seconds)
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener, host.started():
         client = await trio.testing.open_stream_to_socket_listener(listener)

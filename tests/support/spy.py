@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ids
 
+import trio
+
 from respserver.engines.base import Batch, SamplingParams
 from respserver.engines.sim import Script, Sim
 from respserver.engines.sim.engine import SimSequence
@@ -16,13 +18,22 @@ _WORDS = {Special.SEP: ": ", Special.CALL: "call ", Special.CUSTOM: "custom ", S
 
 
 class Spy(Sim):
-    """The sim, with eyes: ``contexts`` has one text per sampling run, ``given`` the ids of each extend."""
+    """The sim, with eyes: ``contexts`` has one text per sampling run, ``given`` the ids of each extend.
+
+    While ``gate`` holds an event that is not set, the model is silent: it neither reads nor speaks.
+    """
 
     def __init__(self, script: Script | None = None, **options: float) -> None:
         super().__init__(TEMPLATE, script=script, **options)
         self.contexts: list[str] = []
         self.given: list[list[int]] = []
         self.closed = 0
+        self.gate: trio.Event | None = None
+
+    async def pass_gate(self) -> None:
+        """Wait as long as the model is silent."""
+        if self.gate is not None:
+            await self.gate.wait()
 
     async def open(self) -> SpySequence:
         return SpySequence(self, await super().open())
@@ -40,12 +51,14 @@ class SpySequence:
         self._spy.given.append(list(ids))
         self._ids += ids
         self._running = False
+        await self._spy.pass_gate()
         await self._inner.extend(ids)
 
     async def next(self, params: SamplingParams) -> Batch:
         if not self._running:
             self._running = True
             self._spy.contexts.append(in_words(self._ids))
+        await self._spy.pass_gate()
         batch = await self._inner.next(params)
         self._ids += batch.ids
         return batch

@@ -68,11 +68,15 @@ class ScriptReader:
         if script.on_end == "rehearse":
             return None
         if found is None:
-            problem = f"has no conversation for this context (model '{model}')"
+            problem = f"has no conversation for this context (model '{model}'). Add a last one without 'when'."
         else:
-            problem = f"has no step[{context.runs}]; its conversation has {len(steps)} steps"
+            there = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
+            problem = (
+                f"has {there} for this conversation, and this would be step {context.runs + 1}. "
+                "Add it, or set on_end to 'repeat' or 'rehearse'."
+            )
         # Not server_error: clients retry that, and the script would be no longer the second time.
-        raise ModelFault(f"Script '{script.name}' {problem}.", code="invalid_prompt", status=400)
+        raise ModelFault(f"Script '{script.name}' {problem}", code="invalid_prompt", status=400)
 
     def copy(self) -> ScriptReader:
         """The same findings for a forked context."""
