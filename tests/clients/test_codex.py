@@ -6,18 +6,16 @@ did. Whoever lacks Node or cannot download Codex sees these tests skipped; in CI
 
 from __future__ import annotations
 
-import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from respserver.engines.sim.rehearse import GREETING
+from tests.clients.node_tools import give_up, require
 from tests.clients.server_process import running_server
 
 pytestmark = [pytest.mark.client, pytest.mark.codex, pytest.mark.slow]
@@ -86,18 +84,9 @@ def run_early_codex(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    missing = [tool for tool in ("bash", "node", "npm", "timeout") if shutil.which(tool) is None]
-    if missing:
-        give_up(f"Codex needs {' and '.join(missing)}, which this machine lacks")
+    require("bash", "node", "npm", "timeout")
     expected = ["--tool-output", GREETING, "--final", GREETING]
     run = subprocess.run([HERE / name, *expected, *arguments], capture_output=True, text=True, check=False)
     if run.returncode == NOT_INSTALLED:
         give_up(run.stderr.strip())
     return run
-
-
-def give_up(reason: str) -> NoReturn:
-    """Skip what cannot be tried here, and say why; in CI that fails, since nobody reads of skipped tests there."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason.partition("\n")[0])
