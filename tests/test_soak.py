@@ -1,48 +1,275 @@
-"""Long runs, in ``.ci/run --full`` only: thousands of turns, and clients that die at any moment, leave nothing."""
+"""Thousands of turns, and clients that die at any moment, leave nothing behind; a signal in the midst of them ends the
+server in time. What runs with every change is short; ``--full`` has the long runs."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import itertools
+import json
+import os
 import random
 import signal
+import socket
+import struct
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import trio
-from trio_websocket import ConnectionClosed, HandshakeError
 
-from tests.support.live import Wire, calls_of, open_wire, output, post, tool
+from respserver.client import Client
+from respserver.config import Mode
+from respserver.engines.sim import Sim
+from respserver.errors import ApiError, ConnectionLost
+from respserver.services import bundled_template
+from tests.support.live import ENDS, Frame, calls_of, output, tool
+from tests.support.raw_websocket import CLOSE, PING, PONG, TEXT, RawClient, client_frame, close_frame, request
 from tests.test_process import Process
 
-pytestmark = [pytest.mark.full, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
-CONNECTIONS = 50
-ROLLOUTS = 2500
-"""Each is two turns, or one rollout with a pause: 10,000 turns in both modes together."""
-WARM = 500
-"""Rollouts after which caches and allocators have their size."""
-GROWTH_BYTES = 15e6
+WARM = 2000
+"""Turns after which caches and allocators have their size."""
+GROWTH_BYTES = 6e6
+"""What the process may hold more after 10,000 turns than after the first 2,000. It is 3 to 4 MB: the allocator's rest,
+and small caches on their way to their bounds. The context of a chain that is kept by mistake is 2.5 KB more each."""
+GRACE = 2.0
+KEPT = {"store_bytes": 2_000_000, "token_cache_bytes": 2_000_000, "ledger_records": 100, "grace_seconds": GRACE}
+"""Small, so that what is bounded is soon at its bound."""
+PACE = {"tps": 4000.0, "ttft": 0.002}
+"""Answers take some milliseconds, so that clients do die in the middle of them."""
+OPTIONS = [text for name, value in (KEPT | PACE).items() for text in ("--" + name.replace("_", "-"), str(value))]
+PIERS = 1000
+"""Different questions. Were each a new one, caches of words would grow for longer than the run, to their bounds."""
 TOOLS = [tool("get_tide")]
+GOING_AWAY = 1001
+IN_A_TURN = "in a turn"
+HOWS = ("with a close frame", "with a reset", "without a word")
+DEATHS = [(where, how) for how in HOWS for where in (IN_A_TURN, "at a tool call")]
+HUNG_UP = struct.pack("ii", 1, 0)
+"""``SO_LINGER`` of a socket whose close is a reset."""
 
 
-@pytest.mark.parametrize("mode", ["shipped", "prototype"])
-async def test_thousands_of_turns_and_dying_clients_leave_memory_and_descriptors_as_they_were(
-    tmp_path: Path, mode: str
+class Gone(Exception):
+    """The server has ended the connection, or takes no more of them. ``code`` is its close code."""
+
+    def __init__(self, code: int | None = None) -> None:
+        self.code = code
+
+
+class Peer:
+    """A client on one socket that says and hears whole messages, and can die in every way there is."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._raw = RawClient(stream)
+
+    async def shake_hands(self) -> None:
+        """Raises ``Gone``."""
+        try:
+            await self._stream.send_all(request())
+            head = await self._raw.head()
+        except (EOFError, trio.BrokenResourceError):
+            raise Gone from None
+        if not head.startswith(b"HTTP/1.1 101 "):
+            raise Gone
+
+    async def say(self, kind: str, **fields: Any) -> None:
+        message = {"type": kind, "model": "sim", **fields} if kind == "response.create" else {"type": kind, **fields}
+        try:
+            await self._stream.send_all(client_frame(TEXT, json.dumps(message).encode()))
+        except trio.BrokenResourceError:
+            raise Gone from None
+
+    async def hear(self) -> Frame:
+        """The next event. Raises ``Gone``."""
+        while True:
+            try:
+                frame = await self._raw.frame()
+            except (EOFError, trio.BrokenResourceError):
+                raise Gone from None
+            if frame.opcode == CLOSE:
+                raise Gone(int.from_bytes(frame.payload[:2], "big"))
+            if frame.opcode == PING:
+                await self._stream.send_all(client_frame(PONG, frame.payload))
+            if frame.opcode == TEXT:
+                event: Frame = json.loads(frame.payload)
+                return event
+
+    async def hear_step(self) -> Frame:
+        """The event that ends the step."""
+        while (event := await self.hear())["type"] not in ENDS:
+            pass
+        return event
+
+    async def die(self, how: str) -> None:
+        if how == "with a close frame":
+            with contextlib.suppress(trio.BrokenResourceError):
+                await self._stream.send_all(close_frame(1000))
+        elif how == "with a reset":
+            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, HUNG_UP)
+        await self._stream.aclose()
+
+
+class Crowd:
+    """Clients that run rollouts of two turns, or of one with a pause, until so many turns were asked for.
+
+    The dice are seeded; in every eighth rollout its client dies. ``deaths`` counts how, ``ends`` the close codes that
+    the server ended sockets with.
+    """
+
+    def __init__(self, port: int, *, turns: int, seed: int) -> None:
+        self.deaths: Counter[tuple[str, str]] = Counter()
+        self.ends: Counter[int | None] = Counter()
+        self.completed = 0
+        self.requests = 0
+        self._rollouts = 0
+        self._next_death = itertools.cycle(DEATHS)
+        self._port = port
+        self._left = turns
+        self._dice = random.Random(seed)
+
+    async def run(self, connections: int) -> None:
+        """So many sockets at a time, and HTTP beside them."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._over_http)
+            async with trio.open_nursery() as crowd:
+                for _ in range(connections):
+                    crowd.start_soon(self._client)
+            nursery.cancel_scope.cancel()
+
+    async def _over_http(self) -> None:
+        """One request after the other; every second stream is left at its first event."""
+        async with Client(f"http://127.0.0.1:{self._port}/v1") as client:
+            while True:
+                try:
+                    await client.create(model="sim", input="hi")
+                    for leaves in (True, False):
+                        async with client.stream(model="sim", input="hi") as events:
+                            async for _ in events:
+                                if leaves:
+                                    break
+                except (ApiError, ConnectionLost, OSError):
+                    return  # the server is going down
+                self.requests += 3
+
+    async def _client(self) -> None:
+        while self._left > 0:
+            try:
+                stream = await trio.open_tcp_stream("127.0.0.1", self._port)
+            except OSError:
+                return  # nobody listens any more
+            async with stream:
+                await self._live(Peer(stream))
+
+    async def _live(self, peer: Peer) -> None:
+        """Some rollouts on one socket."""
+        try:
+            await peer.shake_hands()
+        except Gone:
+            return
+        try:
+            for _ in range(self._dice.randint(1, 20)):
+                if self._left <= 0:
+                    return
+                self._left -= 2
+                self._rollouts += 1
+                death = next(self._next_death) if self._rollouts % 8 == 0 else None
+                if death is None:
+                    await self._rollout(peer)
+                else:
+                    await self._last_rollout(peer, *death)
+                    return
+        except Gone as gone:
+            self.ends[gone.code] += 1
+
+    async def _rollout(self, peer: Peer) -> None:
+        await self._begin(peer)
+        last = await peer.hear_step()
+        if last["type"] in ("response.completed", "response.done"):
+            answers = [output(made, "06:00") for made in calls_of(last["response"])]
+            if last["type"] == "response.done":
+                await peer.say("response.append", input=answers)
+            else:
+                parent = last["response"]["id"]
+                await peer.say("response.create", previous_response_id=parent, input=answers, tools=TOOLS)
+            last = await peer.hear_step()
+        if last["type"] == "response.completed":
+            self.completed += 1
+            return
+        error = last["error"] if last["type"] == "error" else last["response"]["error"]
+        assert error["code"] == "server_shutting_down", last  # the one thing that may go wrong; 1001 is still to come
+
+    async def _last_rollout(self, peer: Peer, where: str, how: str) -> None:
+        await self._begin(peer)
+        if where == IN_A_TURN:
+            for _ in range(self._dice.randint(1, 5)):
+                await peer.hear()
+        else:
+            await peer.hear_step()
+        await peer.die(how)
+        self.deaths[where, how] += 1
+
+    async def _begin(self, peer: Peer) -> None:
+        text, store = f"tide at pier {self._dice.randrange(PIERS)}?", self._dice.random() < 0.5
+        await peer.say("response.create", input=text, tools=TOOLS, store=store)
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_a_crowd_of_dying_clients_leaves_no_task_no_descriptor_and_no_run(serve: Any, mode: Mode) -> None:
+    engine = Sim(bundled_template(), **PACE)
+    server = await serve(mode=mode, engine=engine)
+    port = server.address.port
+    await Crowd(port, turns=20, seed=0).run(2)
+    tasks, files = trio.lowlevel.current_statistics().tasks_living, open_files()
+    crowd = Crowd(port, turns=200, seed=1)
+    with trio.fail_after(60):
+        await crowd.run(10)
+        while engine.sequences_open or trio.lowlevel.current_statistics().tasks_living > tasks:
+            await trio.sleep(0.01)
+        gc.collect()
+        while open_files() > files:
+            await trio.sleep(0.01)
+    check_crowd(crowd, turns=200)
+
+
+def check_crowd(crowd: Crowd, turns: int) -> None:
+    """They did live, and die in every way; the server has ended nobody's socket."""
+    assert crowd.completed > turns / 4
+    assert crowd.requests > 0
+    assert set(crowd.deaths) == set(DEATHS)
+    assert not crowd.ends
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_ten_thousand_turns_and_dying_clients_leave_memory_and_descriptors_as_they_were(
+    tmp_path: Path, mode: Mode
 ) -> None:
-    limits = ("--store-bytes", "2000000", "--token-cache-bytes", "2000000", "--grace-seconds", "2")
-    server = await trio.to_thread.run_sync(lambda: Process(tmp_path, "--mode", mode, *limits))
+    server = await trio.to_thread.run_sync(lambda: Process(tmp_path, "--mode", str(mode), *OPTIONS))
     try:
         process = psutil.Process(server.process.pid)
         fresh = process.num_fds()
-        await soak(server, WARM, seed=1)
-        warm = process.memory_info().rss
-        await soak(server, ROLLOUTS - WARM, seed=2)
+        port = server.ready["port"]
+        with trio.fail_after(1200):
+            await Crowd(port, turns=WARM, seed=1).run(50)
+            warm = process.memory_info().rss
+            crowd = Crowd(port, turns=10_000 - WARM, seed=2)
+            await crowd.run(50)
         grown = process.memory_info().rss - warm
         with trio.fail_after(20):
             while process.num_fds() > fresh:
                 await trio.sleep(0.05)
-        assert grown < GROWTH_BYTES, f"{grown / 1e6:.1f} MB more than after {WARM} rollouts"
+        check_crowd(crowd, turns=10_000 - WARM)
+        assert grown < GROWTH_BYTES, f"{grown / 1e6:.1f} MB more than after {WARM} turns"
         assert await trio.to_thread.run_sync(server.end, signal.SIGTERM) == 0
         assert "Traceback" not in server.log.read_text()
     finally:
@@ -50,56 +277,26 @@ async def test_thousands_of_turns_and_dying_clients_leave_memory_and_descriptors
         server.process.wait()
 
 
-async def soak(server: Process, rollouts: int, seed: int) -> None:
-    """``CONNECTIONS`` clients at once, until so many rollouts were begun."""
-    chance = random.Random(seed)
-    left = iter(range(rollouts))
-
-    async def client() -> None:
-        for _ in left:
-            try:
-                async with open_wire(server.ready["ws_url"]) as wire:
-                    await live(wire, left, chance)
-            except (ConnectionClosed, HandshakeError):
-                pass  # it died, as it was meant to
-
-    with trio.fail_after(1200):
-        async with trio.open_nursery() as nursery:
-            for _ in range(CONNECTIONS):
-                nursery.start_soon(client)
-            nursery.start_soon(over_http, server, rollouts // 50)
-
-
-async def live(wire: Wire, left: Any, chance: random.Random) -> None:
-    """Some rollouts on one socket; one time in ten the client dies somewhere in them."""
-    for _ in range(chance.randint(1, 20)):
-        dies = chance.random() < 0.1
-        await wire.create(input=f"tide? {chance.random()}", tools=TOOLS, store=chance.random() < 0.5)
-        if dies and chance.random() < 0.5:
-            await wire.frame()
-            await wire.socket._stream.aclose()
-            return
-        last = (await wire.frames())[-1]
-        if dies:
-            await wire.socket._stream.aclose()
-            return
-        answers = [output(made, "06:00") for made in calls_of(last["response"])]
-        if last["type"] == "response.done":
-            await wire.append(answers)
-        else:
-            await wire.create(previous_response_id=last["response"]["id"], input=answers, tools=TOOLS)
-        assert (await wire.frames())[-1]["type"] == "response.completed"
-        if next(left, None) is None:
-            return
-
-
-async def over_http(server: Process, requests: int) -> None:
-    """The other transport beside them."""
-    for number in range(requests):
-        running = _Address(server.ready["base_url"])
-        assert (await post(running, input="hi", stream=number % 2 == 0)).status_code == 200
-
-
-class _Address:
-    def __init__(self, base_url: str) -> None:
-        self.base_url = base_url
+@pytest.mark.parametrize("connections", [10, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_a_signal_in_the_midst_of_a_crowd_ends_the_server_in_time(
+    tmp_path: Path, mode: Mode, connections: int
+) -> None:
+    """Whoever is connected hears 1001, and the process is gone within the grace time and a second."""
+    server = await trio.to_thread.run_sync(lambda: Process(tmp_path, "--mode", str(mode), *OPTIONS))
+    try:
+        crowd = Crowd(server.ready["port"], turns=1_000_000, seed=3)
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(crowd.run, connections)
+                while crowd.completed < 10 * connections:
+                    await trio.sleep(0.01)
+                began = time.monotonic()
+                assert await trio.to_thread.run_sync(server.end, signal.SIGTERM) == 0
+                took = time.monotonic() - began
+        assert took < GRACE + 1
+        assert set(crowd.ends) == {GOING_AWAY}
+        assert "Traceback" not in server.log.read_text()
+    finally:
+        server.process.kill()
+        server.process.wait()
