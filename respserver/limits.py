@@ -107,6 +107,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = 64 * MIB
     """Some 16 million tokens."""
+    kept_contexts: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Contexts of stored responses that are kept, with their engine runs, for the next turn over"
+            " HTTP or on another socket; 0 keeps none.",
+        ),
+    ] = 64
+    """A run of a model in the same process can hold hundreds of MB; the embedded one needs little."""
+    kept_context_bytes: Annotated[int, Meta(ge=0, description="Bytes of kept contexts, engine runs not counted.")] = (
+        64 * MIB
+    )
     ledger_waiting: Annotated[
         Count, Meta(description="How many finished turns are kept while the ledger's file cannot be written.")
     ] = 16_384

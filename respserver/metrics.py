@@ -39,6 +39,8 @@ class Metrics(msgspec.Struct):
     """Token ids that engines made and turns took."""
     chains_hydrated: int = 0
     """Parents loaded from the store."""
+    contexts_reused: int = 0
+    """Parents that were stored and still here as they ended: nothing was loaded."""
     routes_resolved: int = 0
     """Model names looked up in the routing table."""
     route_hits: int = 0

@@ -184,6 +184,7 @@ class Server:
             scope.deadline = trio.current_time() + self._config.limits.end_seconds
             await self.services.store.aclose()
             await self.services.screening.aclose()
+            await self.services.kept.aclose()
             for engine in self.services.router.engines:
                 await engine.aclose()
 

@@ -23,6 +23,7 @@ from respserver.store.base import Store
 from respserver.store.memory import MemoryStore
 from respserver.tokens.render import Template
 from respserver.tokens.tokenizer import DATA_FILE, Tokenizer
+from respserver.turn.kept import KeptContexts
 from respserver.turn.postinference import PostInference
 from respserver.turn.routing import Route, Router
 from respserver.turn.safety import build_screening
@@ -66,6 +67,7 @@ def build_services(
         ),
         metrics=metrics,
         token_cache=TokenCache(limits.token_cache_bytes),
+        kept=KeptContexts(limits.kept_contexts, limits.kept_context_bytes, limits.end_seconds),
         screening=build_screening(config),
         slots=TurnSlots(limits.active_turns, limits.waiting_turns, metrics),
         suspensions=Suspensions(limits.suspended_rollouts, "server"),

@@ -23,10 +23,10 @@ from respserver.schema.codec import encode
 from respserver.schema.events import Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.turn.interrupt import Interrupt
-from respserver.turn.plan import close_run
 from respserver.turn.record import invalid_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import run_turn
+from respserver.turn.runs import close_run
 from respserver.turn.services import Services
 from respserver.turn.slots import Suspensions
 from respserver.turn.stopwatch import Stopwatch
@@ -267,8 +267,8 @@ class Session:
             await close_run(lane.dropped.pop().context, self._services.config.limits.end_seconds)
 
     async def _free(self, lane: Lane) -> None:
-        """The connection cache is gone with its connection."""
-        if lane.latest is not None:
-            lane.dropped.append(lane.latest)
-            lane.latest = None
+        """The connection cache is gone with its connection; what is stored may be continued elsewhere."""
+        latest, lane.latest = lane.latest, None
+        if latest is not None:
+            await self._services.kept.keep(self._port.tenant, latest)
         await self._free_dropped(lane)

@@ -118,7 +118,7 @@ WAYS: dict[str, tuple[Mode, Run]] = {
 async def test_any_write_to_a_client_may_go_wrong(serve: Any, writing: Writing, way: str, act: Any) -> None:
     mode, run = WAYS[way]
     engine = Sim(bundled_template(), script=SCRIPT)
-    server = await serve(engine=engine, mode=mode)
+    server = await serve(engine=engine, mode=mode, limits={"kept_contexts": 0})
     is_socket = run is over_a_socket
     async with Client(server.base_url) as client:
         undisturbed = await run(client)

@@ -226,7 +226,7 @@ def open_files() -> int:
 @pytest.mark.parametrize("mode", list(Mode))
 async def test_a_crowd_of_dying_clients_leaves_no_task_no_descriptor_and_no_run(serve: Any, mode: Mode) -> None:
     engine = Sim(bundled_template(), **PACE)
-    server = await serve(mode=mode, engine=engine)
+    server = await serve(mode=mode, engine=engine, limits={"kept_contexts": 0})
     port = server.address.port
     await Crowd(port, turns=20, seed=0).run(2)
     tasks, files = trio.lowlevel.current_statistics().tasks_living, open_files()

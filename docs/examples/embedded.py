@@ -41,7 +41,8 @@ def test_an_agent_gets_through_a_tool_call_and_sees_the_fault() -> None:
 
         assert server.metrics.turns == 3
         assert server.metrics.failed == 1
-        assert server.metrics.chains_hydrated == 2
+        assert server.metrics.contexts_reused == 2
+        assert server.metrics.chains_hydrated == 0
 
 
 if __name__ == "__main__":

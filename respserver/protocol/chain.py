@@ -31,6 +31,14 @@ class Past(msgspec.Struct, frozen=True):
 
     items: list[StoredItem]
     before: Past | None = None
+    size: int = 0
+    """Bytes of all items up to here."""
+
+    @classmethod
+    def after(cls, before: Past | None, items: list[StoredItem]) -> Past:
+        """One more turn."""
+        size = sum(len(item.json) for item in items)
+        return cls(items, before, size if before is None else before.size + size)
 
 
 class Context(msgspec.Struct, kw_only=True):
@@ -71,6 +79,8 @@ class Latest(msgspec.Struct, kw_only=True):
 
     response_id: str
     context: Context
+    stored: bool = False
+    """Whether the store has it too."""
 
 
 def pair(known: Context, items: list[InputItem], param: str = "input") -> list[InputItem]:

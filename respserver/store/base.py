@@ -21,6 +21,10 @@ class Store(Protocol):
         """
         ...
 
+    async def touch(self, response_id: str, tenant: str) -> bool:
+        """Whether ``load_chain`` would give the chain; counts as a use of all of it, and reads none of it."""
+        ...
+
     async def save(self, state: ResponseState) -> None:
         """Keep a state. The store sets ``branch``, ``position`` and ``fork_of``; saving an id again replaces it."""
         ...

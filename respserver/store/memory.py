@@ -103,22 +103,21 @@ class MemoryStore:
     async def load_chain(self, response_id: str, tenant: str) -> list[ResponseState] | None:
         """The state and all its ancestors, oldest first; None as for ``load``, or if an ancestor was never stored."""
         await trio.lowlevel.checkpoint()
-        tip = self._find(response_id, tenant)
-        if tip is None:
+        tips = self._use_chain(response_id, tenant)
+        if not tips:
             return None
-        self._use(tip.branch)
-        segments = [tip.branch.records[: tip.position + 1]]
-        while (parent := segments[-1][0].branch.parent) is not None:
-            self._use(parent.branch)
-            segments.append(parent.branch.records[: parent.position + 1])
-        if segments[-1][0].branch.is_orphan:
-            return None
+        segments = [tip.branch.records[: tip.position + 1] for tip in reversed(tips)]
         chain: list[ResponseState] = []
-        for record in itertools.chain.from_iterable(reversed(segments)):
+        for record in itertools.chain.from_iterable(segments):
             chain.append(_decode(record))
             if len(chain) % DECODED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         return chain
+
+    async def touch(self, response_id: str, tenant: str) -> bool:
+        """Whether ``load_chain`` would give the chain; counts as a use of all of it, and reads none of it."""
+        await trio.lowlevel.checkpoint()
+        return bool(self._use_chain(response_id, tenant))
 
     async def save(self, state: ResponseState) -> None:
         """Keep a state, or replace it; a parent that is unknown by now makes it an orphan, which can only be loaded.
@@ -160,6 +159,16 @@ class MemoryStore:
     def _find(self, response_id: str, tenant: str) -> _Record | None:
         self._expire()
         return self._visible.get((tenant, response_id))
+
+    def _use_chain(self, response_id: str, tenant: str) -> list[_Record]:
+        """The last record of each branch that a chain runs through, newest first; none if it can't be continued."""
+        tip = self._find(response_id, tenant)
+        tips: list[_Record] = []
+        while tip is not None:
+            self._use(tip.branch)
+            tips.append(tip)
+            tip = tip.branch.parent
+        return [] if tips and tips[-1].branch.is_orphan else tips
 
     def _use(self, branch: _Branch) -> None:
         """Note a use. A branch that was taken already, and is only held for its forks, stays taken."""

@@ -61,6 +61,8 @@ async def require_chain(store: Store, response_id: str, expected: list[str]) -> 
     loaded = await store.load(response_id, TENANT)
     require(loaded is not None and loaded.id == response_id, f"{response_id} should be stored, load gave {loaded}")
     chain = await store.load_chain(response_id, TENANT)
+    touched = await store.touch(response_id, TENANT)
+    require(touched == (chain is not None), f"touch says {touched} of {response_id}, load_chain gives {chain}")
     found = ids_of(chain) if chain is not None else None
     require(found == expected, f"the chain of {response_id} is {found}, not {expected}")
 
@@ -69,6 +71,7 @@ async def require_unknown(store: Store, response_id: str, tenant: str) -> None:
     """Raise ``AssertionError`` if the store gives the id out."""
     require(await store.load(response_id, tenant) is None, f"load knows {response_id}, which should be unknown")
     require(await store.load_chain(response_id, tenant) is None, f"load_chain knows {response_id}, which it shouldn't")
+    require(await store.touch(response_id, tenant) is False, f"touch knows {response_id}, which it shouldn't")
 
 
 def plain(state: ResponseState | None) -> ResponseState | None:

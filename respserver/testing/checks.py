@@ -112,6 +112,7 @@ async def an_orphan_is_loaded_but_not_continued(open_store: OpenStore) -> None:
         for name in ("orphan", "child"):
             require(await store.load(name, TENANT) is not None, "a record with an unstored parent can't be loaded")
             require(await store.load_chain(name, TENANT) is None, "a chain with an unstored ancestor was given out")
+            require(await store.touch(name, TENANT) is False, "touch finds a chain with an unstored ancestor")
 
 
 async def a_deleted_id_is_unknown_at_once(open_store: OpenStore) -> None:
@@ -150,6 +151,7 @@ async def nothing_continues_a_deleted_id(open_store: OpenStore) -> None:
         for name in ("late", "later"):
             require(await store.load(name, TENANT) is not None, "a record is lost because its parent was deleted")
             require(await store.load_chain(name, TENANT) is None, "a deleted record was continued")
+            require(await store.touch(name, TENANT) is False, "touch finds a chain that goes through a deleted record")
         await continue_chain(store, "a", "b2")
         await require_chain(store, "b2", ["a", "b2"])
 

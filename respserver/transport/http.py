@@ -23,7 +23,6 @@ from respserver.schema.codec import read_object
 from respserver.schema.events import ErrorEvent, Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.turn.interrupt import Interrupt
-from respserver.turn.plan import close_run
 from respserver.turn.record import invalid_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import TurnResult, run_turn
@@ -191,7 +190,7 @@ class HttpTurns:
             self._running.discard(interrupt)
             self._idle.set()
             if port.lane.latest is not None:
-                await close_run(port.lane.latest.context, self._services.config.limits.end_seconds)
+                await self._services.kept.keep(port.tenant, port.lane.latest)
 
     async def _stream(self, start: StartTurn, port: SsePort, interrupt: Interrupt, watch: Stopwatch) -> None:
         """Run a stream's turn. It runs in the server's own nursery: nothing may come out of here (F37)."""

@@ -26,6 +26,7 @@ async def delete_response(services: Services, response_id: str, tenant: str) -> 
     """Hide a stored response. Raises ``ResponseNotFound``."""
     if not await services.store.delete(response_id, tenant):
         raise ResponseNotFound(response_id)
+    await services.kept.drop((tenant, response_id))
     return {"id": response_id, "object": "response", "deleted": True}
 
 

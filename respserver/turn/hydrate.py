@@ -26,7 +26,7 @@ async def hydrate(response_id: str, tenant: str, services: Services) -> Context:
     services.metrics.chains_hydrated += 1
     past: Past | None = None
     for state in states:
-        past = Past(items=state.items, before=past)
+        past = Past.after(past, state.items)
     return Context(
         buffer=TokenBuffer.frombytes(*(state.body_ids for state in states)),
         fingerprint=_common_fingerprint(states),

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import trio
 
-from respserver.engines.base import Sequence
-from respserver.errors import InvalidField, InvalidRequest
+from respserver.errors import InvalidField, InvalidRequest, PreviousResponseNotFound
 from respserver.logger import get_logger
 from respserver.protocol.chain import Context, pair
 from respserver.protocol.commands import StartTurn
@@ -18,6 +17,7 @@ from respserver.state import StoredItem
 from respserver.tokens.buffer import TokenBuffer
 from respserver.turn.hydrate import hydrate, past_items, read_items, rerender
 from respserver.turn.routing import Route
+from respserver.turn.runs import close_run
 from respserver.turn.safety import Screening, Verdict, WholeContext, decode_verdict
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
@@ -86,12 +86,37 @@ async def make_plan(start: StartTurn, port: Port, services: Services, watch: Sto
     request = start.request
     assert request.params.model is not None  # read_create has made sure
     route = port.kept_route.resolve(request.params.model)
+    context = await _parent_context(start, route, port.tenant, services)
+    try:
+        return await _admit(start, port, route, context, services, watch)
+    except BaseException:
+        if start.parent is None:  # the lane keeps its own
+            await close_run(context, services.config.limits.end_seconds)
+        raise
+
+
+async def _parent_context(start: StartTurn, route: Route, tenant: str, services: Services) -> Context:
+    """What the turn goes on from: the lane's, a kept one, one from the store, or an empty one."""
     if start.parent is not None:
-        context = start.parent.context
-    elif start.hydrate is not None:
-        context = await hydrate(start.hydrate, port.tenant, services)
-    else:
-        context = Context(buffer=TokenBuffer(), fingerprint=route.template.fingerprint)
+        return start.parent.context
+    if start.hydrate is None:
+        return Context(buffer=TokenBuffer(), fingerprint=route.template.fingerprint)
+    key = tenant, start.hydrate
+    if key in services.kept:
+        if not await services.store.touch(start.hydrate, tenant):
+            await services.kept.drop(key)
+            raise PreviousResponseNotFound(start.hydrate)
+        context = services.kept.take(key)  # None if another one was quicker
+        if context is not None:
+            services.metrics.contexts_reused += 1
+            return context
+    return await hydrate(start.hydrate, tenant, services)
+
+
+async def _admit(
+    start: StartTurn, port: Port, route: Route, context: Context, services: Services, watch: Stopwatch
+) -> Plan:
+    request = start.request
     items = pair(context, request.items)
     added = _added_tools(request.items)
     chosen = _chosen_tools(request, context.added_tools | added)
@@ -99,7 +124,7 @@ async def make_plan(start: StartTurn, port: Port, services: Services, watch: Sto
     verdict = await screen_first(services.screening, context, [], items, decode_verdict(context.verdict))
     watch.begin("bind")
     for name in request.unknown:
-        services.metrics.count_unknown(name)
+        services.metrics.count_unknown(name[:MAX_LOGGED_NAME])
         log.debug("unknown_field", field=name[:MAX_LOGGED_NAME], connection_id=port.connection_id)
     return Plan(
         route, context, items, added, chosen, verdict, port.tenant, services, from_lane=start.parent is not None
@@ -125,20 +150,6 @@ def whole_context(context: Context, since: list[StoredItem], items: list[InputIt
         return [*read_items([*past_items(context), *earlier]), *items]
 
     return load
-
-
-async def close_run(context: Context, seconds: float) -> None:
-    """Close a context's engine run, also while cancelled, within a deadline. No turn is hurt by a close that fails."""
-    sequence: Sequence | None = context.sequence  # type: ignore[assignment]  # opaque to protocol/, an engine's here
-    if sequence is None:
-        return
-    context.sequence = None
-    with trio.CancelScope(shield=True) as scope:
-        scope.deadline = trio.current_time() + seconds
-        try:
-            await sequence.aclose()
-        except Exception:
-            log.exception("run_close_failed")
 
 
 def _added_tools(items: list[InputItem]) -> dict[str, ToolDef]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import cast
 
 import msgspec
 
@@ -18,11 +17,12 @@ from respserver.schema.request import CreateRequest
 from respserver.schema.response import InputTokensDetails, OutputTokensDetails, Usage
 from respserver.state import ResponseState, StoredItem
 from respserver.tokens.parse import OutputParser
-from respserver.turn.plan import Plan, close_run, screen_first, whole_context
+from respserver.turn.plan import Plan, screen_first, whole_context
 from respserver.turn.postinference import TurnRecord
 from respserver.turn.record import LEFT, loggable
 from respserver.turn.rendering import remember_sampled, render_head, render_items
 from respserver.turn.response import new_response, with_timings
+from respserver.turn.runs import close_run, run_of
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
@@ -171,7 +171,7 @@ class Progress:
         else:
             self._closing = emitter.complete(self.usage, int(self._services.now()))
         self._note_outputs()
-        context.past = Past(items=self._items, before=context.past)
+        context.past = Past.after(context.past, self._items)
         context.open_calls = dict(emitter.open_calls)
 
     def close(self) -> list[Event]:
@@ -252,7 +252,8 @@ class Progress:
     def _count_input(self, total: int, reused: int) -> None:
         """Add one sampling segment's input: the whole context, with what the engine still had."""
         usage, details = self.usage, self.usage.input_tokens_details
-        written = total - reused if self._port.keeps_context else 0
+        keeps = self._port.keeps_context or (self._request.stored and self._services.kept.is_on)
+        written = total - reused if keeps else 0
         self.usage = msgspec.structs.replace(
             usage,
             input_tokens=usage.input_tokens + total,
@@ -305,11 +306,6 @@ class Progress:
             if isinstance(item, FunctionCall | CustomToolCall):
                 self._call_ids.append(item.call_id)
                 context.call_ids.add(item.call_id)
-
-
-def run_of(context: Context) -> Sequence:
-    """The context's open engine run. It is opaque to ``protocol/`` and always a ``Sequence`` here."""
-    return cast(Sequence, context.sequence)
 
 
 def _pads(request: CreateRequest, port: Port, services: Services) -> bool:

@@ -3,7 +3,7 @@
     wait    for one of the process's slots (``slots.py``)
     admit   route, bind the parent, pair calls and outputs      up to here a refusal is one error, nothing was touched
     play    created, in_progress → render and tokenise → sample → (prototype) pause, wait, go on
-    end     state saved, connection cache changed, terminal written: one short shielded scope
+    end     state saved, in a short shielded scope; then, without a wait, connection cache changed, terminal written
 
 Prototype mode waits inside ``_play``: the suspended loop is the ``await`` on ``port.suspend``. Shipped mode leaves the
 loop, and what it would have kept hangs on the lane's latest response.
@@ -148,28 +148,27 @@ class _Turn:
         if self.progress is None or self.plan is None:
             self.services.metrics.refused += 1
             return TurnResult(error=self.error or ServerError())
-        with trio.CancelScope(shield=True) as scope:
-            scope.deadline = trio.current_time() + self.services.config.limits.end_seconds
-            if self.error is None:
+        if self.error is None:
+            self.watch.begin("emit")
+            self.progress.finish()
+            if self.start.request.stored:
                 await self._save(self.progress)
-        if scope.cancelled_caught:
-            self.error = ServerError("The response could not be saved in time.")
         self._write_end(self.progress, self.plan)
         return TurnResult(response=self.progress.emitter.response, error=self.error)
 
     async def _save(self, progress: Progress) -> None:
-        self.watch.begin("emit")
-        progress.finish()
-        if not self.start.request.stored:
-            return
         self.watch.begin("write")
         self.port.send(progress.take_held())  # they do not wait for the store
         self.watch.begin("save")
-        try:
-            await self.services.store.save(progress.state())
-        except Exception:
-            log.exception("save_failed", response_id=progress.emitter.response.id)
-            self.error = ServerError("The response could not be saved.")
+        with trio.CancelScope(shield=True) as scope:
+            scope.deadline = trio.current_time() + self.services.config.limits.end_seconds
+            try:
+                await self.services.store.save(progress.state())
+            except Exception:
+                log.exception("save_failed", response_id=progress.emitter.response.id)
+                self.error = ServerError("The response could not be saved.")
+        if scope.cancelled_caught:
+            self.error = ServerError("The response could not be saved in time.")
 
     def _write_end(self, progress: Progress, plan: Plan) -> None:
         """Chain changes come before the terminal event, so that a client that reacts at once finds them made."""
@@ -180,7 +179,8 @@ class _Turn:
             lane.evict()
             self.port.send_failure([*progress.take_held(), *progress.fail(self.error)], self.error)
         else:
-            lane.publish(Latest(response_id=progress.emitter.response.id, context=plan.hand_over()))
+            response_id, stored = progress.emitter.response.id, self.start.request.stored
+            lane.publish(Latest(response_id=response_id, context=plan.hand_over(), stored=stored))
             self.port.send([*progress.take_held(), *progress.close()])
 
     async def release(self) -> None:

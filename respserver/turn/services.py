@@ -16,6 +16,7 @@ from respserver.protocol.lane import Lane
 from respserver.schema.events import Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.store.base import Store
+from respserver.turn.kept import KeptContexts
 from respserver.turn.postinference import PostInference
 from respserver.turn.routing import KeptRoute, Router
 from respserver.turn.safety import Screening
@@ -33,6 +34,7 @@ class Services(msgspec.Struct, kw_only=True):
     post: PostInference
     metrics: Metrics
     token_cache: TokenCache
+    kept: KeptContexts
     screening: Screening
     slots: TurnSlots
     suspensions: Suspensions

@@ -155,7 +155,7 @@ async def test_f36_an_idle_peer_that_vanished_is_dropped_after_the_time_for_ping
     serve: Any, connect: Any
 ) -> None:
     spy = Spy(Script.of("Hello.", on_end="repeat"))
-    server = await serve(engine=spy, limits={"ping_seconds": 0.05, "pong_seconds": 0.1})
+    server = await serve(engine=spy, limits={"ping_seconds": 0.05, "pong_seconds": 0.1, "kept_contexts": 0})
     other: Wire = await connect(server)  # its library answers pings
     async with raw_wire(server) as client:
         await client.create(input="go")

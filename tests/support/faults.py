@@ -98,6 +98,12 @@ class FaultyStore:
         await self._after("load_chain")
         return states
 
+    async def touch(self, response_id: str, tenant: str) -> bool:
+        await self._before("touch")
+        found = await self._inner.touch(response_id, tenant)
+        await self._after("touch")
+        return found
+
     async def save(self, state: ResponseState) -> None:
         self.saved.append(state)
         await self._before("save")
