@@ -78,15 +78,31 @@ async def test_a_lagging_reader_holds_its_turn_and_gets_everything(nursery: trio
     turns = HttpTurns(services(Script.of("word " * 3000), outbox_bytes=4096), nursery)
     stream = await ask(turns)
     assert isinstance(stream, SsePort)
+    assert await stream.next_chunk() is not None
     await trio.testing.wait_all_tasks_blocked()
-    first = await stream.next_chunk()
-    assert first is not None
-    assert 4096 < len(first) < 20_000
+    held = await stream.next_chunk()
+    assert held is not None
+    assert 4096 < len(held) < 20_000
     rest = b""
     while (chunk := await stream.next_chunk()) is not None:
         rest += chunk
     assert rest.endswith(b"data: [DONE]\n\n")
     assert b"event: response.completed" in rest
+
+
+async def test_the_first_events_leave_before_anything_is_tokenised(nursery: trio.Nursery) -> None:
+    parts = services(Script.of("at once"))
+    stream = await ask(HttpTurns(parts, nursery))
+    assert isinstance(stream, SsePort)
+    await trio.testing.wait_all_tasks_blocked()
+    assert parts.metrics.bytes_tokenised == 0
+    first = await stream.next_chunk()
+    assert first is not None
+    assert first.count(b"event: ") == 2
+    rest = b""
+    while (chunk := await stream.next_chunk()) is not None:
+        rest += chunk
+    assert rest.startswith(b"event: response.output_item.added\n")
 
 
 async def test_silence_is_filled_with_comment_lines(autojump_clock: trio.testing.MockClock) -> None:

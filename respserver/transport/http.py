@@ -78,6 +78,7 @@ class SsePort(JsonPort):
         self._bytes = 0
         self._changed = trio.Event()
         self._over = False
+        self._is_read = False
 
     def send(self, events: list[Event]) -> None:
         """Number, encode and frame events; those that are due together leave in one chunk."""
@@ -89,8 +90,11 @@ class SsePort(JsonPort):
         self.send([*events[:-1], shown, events[-1]])
 
     async def drain(self) -> None:
-        """Wait while the client is too far behind."""
-        while self._bytes > self._limit:
+        """Wait until the first chunk was taken, and then while the client is too far behind.
+
+        A short turn would else be over before the head of its answer has passed through the libraries.
+        """
+        while self._bytes > self._limit or not self._is_read:
             await self._wait()
 
     def end(self) -> None:
@@ -109,6 +113,7 @@ class SsePort(JsonPort):
             chunk = b"".join(self._ready)
             self._ready.clear()
             self._bytes = 0
+            self._is_read = True
             self._notify()
             return chunk
         return None if self._over else sse.KEEP_ALIVE

@@ -100,6 +100,7 @@ class _Turn:
         self.services.metrics.turns += 1
         self.watch.begin("write")
         self.port.send(progress.emitter.created() if request.warm_up else progress.emitter.begin())
+        await self.port.drain()  # they are on their way before anything is rendered (design.md section 4)
         self.watch.begin("render")  # another route's tokenizer may have to render the past again
         context = await plan.take_context(self.port.lane)
         progress.bind(context)
