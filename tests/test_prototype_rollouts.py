@@ -260,3 +260,13 @@ async def test_a_token_limit_bounds_the_whole_rollout(serve: Any, connect: Any) 
     assert final["response"]["usage"]["output_tokens"] == 40
     assert final["response"]["output"][0]["status"] == "completed"
     assert final["response"]["output"][-1]["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "first"}], ids=str)
+async def test_a_call_that_is_demanded_is_demanded_once(serve: Any, connect: Any, choice: Any) -> None:
+    """No append could end a rollout that had to call for ever."""
+    wire: Wire = await connect(await serve(mode=Mode.PROTOTYPE))
+    done = (await wire.turn(input="go", tools=TOOLS, tool_choice=choice))[-1]
+    (made,) = calls_of(done["response"])
+    await wire.append([output(made)])
+    assert (await wire.frames())[-1]["type"] == "response.completed"

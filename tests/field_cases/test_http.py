@@ -25,6 +25,28 @@ async def test_f21_sse_wire_format_survives_awkward_text(serve: Any) -> None:
     assert "".join(f["delta"] for f in frames if f["type"] == "response.output_text.delta") == AWKWARD
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+async def test_f21_what_is_echoed_of_a_body_in_several_lines_fits_into_one(serve: Any, line_end: str) -> None:
+    fields = {
+        "model": "sim",
+        "input": "go",
+        "stream": True,
+        "tools": [
+            {"type": "web_search", "filters": {"a": [1.50]}},
+            {"type": "function", "name": "n", "parameters": {}},
+        ],
+        "tool_choice": {"type": "function", "name": "n"},
+        "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
+    }
+    body = json.dumps(fields, indent=2).replace("\n", line_end)
+    async with http(await serve()) as client:
+        answer = await client.post("/responses", content=body)
+    assert b"\r" not in answer.content
+    response = parse_sse(answer.text)[0]["response"]
+    assert response["tools"][0] == fields["tools"][0]  # type: ignore[index]  # it is a list
+    assert (response["tool_choice"], response["text"]["format"]) == (fields["tool_choice"], fields["text"]["format"])  # type: ignore[index]  # a dict
+
+
 async def test_f21_websocket_carries_one_json_object_per_text_frame_and_no_sse(serve: Any, connect: Any) -> None:
     wire: Wire = await connect(await serve(Script.of(AWKWARD)))
     await wire.create(input="go")
