@@ -50,7 +50,7 @@ async def open_stream(url: SplitResult, ssl_context: ssl.SSLContext | None = Non
             )
             await _shake_hands(stream)
             return stream
-    except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
+    except (OSError, UnicodeError, trio.BrokenResourceError, trio.TooSlowError) as error:
         raise ConnectionLost(f"cannot connect to {url.netloc}: {error}") from error
 
 
@@ -112,9 +112,22 @@ class Link:
     async def send(self, target: str, headers: dict[str, str], body: bytes) -> None:
         """Send a whole request at once."""
         head = h11.Request(method="POST", target=target, headers=[*headers.items(), ("content-length", str(len(body)))])
-        events: list[h11.Event] = [head, h11.Data(data=body), h11.EndOfMessage()]
-        with _as_lost():
-            await self.stream.send_all(b"".join(self._http.send(event) or b"" for event in events))
+        await self._write(head, h11.Data(data=body))
+
+    async def ask(self, target: str, headers: dict[str, str]) -> h11.Response | h11.InformationalResponse:
+        """Send a GET whose headers propose another protocol; gives the answer's head, which is 101 or a refusal's."""
+        await self._write(h11.Request(method="GET", target=target, headers=[*headers.items()]))
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Response):
+                return event
+            if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
+                return event
+
+    @property
+    def behind(self) -> bytes:
+        """What has come behind a 101: it is the other protocol's."""
+        return self._http.trailing_data[0]
 
     async def receive_head(self) -> h11.Response:
         """The answer's status and headers; interim answers (1xx) are passed over."""
@@ -148,6 +161,11 @@ class Link:
             return False
         self._http.start_next_cycle()
         return True
+
+    async def _write(self, *events: h11.Event) -> None:
+        data = [self._http.send(event) or b"" for event in (*events, h11.EndOfMessage())]
+        with _as_lost():
+            await self.stream.send_all(b"".join(data))
 
     async def _next(self) -> h11.Event:
         with _as_lost():

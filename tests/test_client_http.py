@@ -16,7 +16,9 @@ from respserver.client import Client, ConnectionLost
 from respserver.errors import ApiError, InvalidRequest
 from tests.support.client_servers import (
     ANSWER,
+    PATIENCE,
     Page,
+    Peer,
     Script,
     collect,
     completed,
@@ -198,6 +200,39 @@ async def test_an_https_base_url_means_tls_for_both_transports(certificates):
             assert await collect(ws.turn(model="sim")) == [completed(ANSWER)]
         nursery.cancel_scope.cancel()
     assert page.connections == 1
+
+
+@pytest.mark.parametrize("cut", ["theirs", "ours"])
+async def test_a_tls_connection_that_is_cut_in_a_frame_is_lost(certificates, cut):
+    """Without a goodbye of TLS: theirs, or ours after a send that was cancelled."""
+
+    async def play(stream):
+        peer = Peer(stream)
+        await peer.accept()
+        await stream.send_all(b"\x81\x7f\x00")
+        if cut == "ours":
+            await lost.wait()
+        await trio.aclose_forcefully(stream)
+
+    lost = trio.Event()
+    async with trio.open_nursery() as nursery:
+        serve = partial(trio.serve_ssl_over_tcp, https_compatible=True)
+        listeners = await nursery.start(serve, play, 0, certificates[0])
+        url = f"https://localhost:{listeners[0].transport_listener.socket.getsockname()[1]}/v1"
+        with trio.fail_after(PATIENCE):
+            async with Client(url, ssl_context=certificates[1]).connect() as ws:
+                if cut == "ours":
+                    with trio.CancelScope() as scope:
+                        async with trio.open_nursery() as sending:
+                            sending.start_soon(ws.send_text, "x" * (1 << 23))
+                            await trio.testing.wait_all_tasks_blocked()
+                            scope.cancel()
+                with pytest.raises(ConnectionLost, match="1006"):
+                    await ws.receive()
+                with pytest.raises(ConnectionLost):
+                    await ws.send({})
+        lost.set()
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_certificate_that_is_not_trusted_is_a_lost_connection(certificates):

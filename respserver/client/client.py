@@ -7,24 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-import trio
-import trio_websocket
-
 from respserver.client.connection import Connection
 from respserver.client.dial import dropping, open_nursery
 from respserver.client.http import HttpSession
 from respserver.client.rollout import Rollout
-from respserver.client.wire import Item, ServerMessage, api_error, responses_url
-from respserver.errors import ConnectionLost
-from respserver.http11 import CONNECT_SECONDS, Stream, open_stream, target_of
+from respserver.client.upgrade import upgrade
+from respserver.client.wire import Item, ServerMessage, authorization, responses_url
+from respserver.http11 import open_stream
 from respserver.schema.response import Response
-
-MESSAGE_BYTES = 1 << 30
-"""Largest message taken: no real one comes near; the terminal event of a long rollout has several MB."""
-RECEIVE_BYTES = 1 << 18
-"""trio-websocket's 4 KiB cost a system call each; this reads what a burst has brought at once."""
-QUEUED_MESSAGES = 64
-"""Messages parsed ahead of the reader, so that a burst doesn't switch tasks for every message."""
 
 
 class Client:
@@ -32,13 +22,16 @@ class Client:
 
     ``base_url`` is what the SDKs take, as in ``http://127.0.0.1:8080/v1``; ``ssl_context`` replaces the default one
     for ``https``. Enter it as a context manager, or call ``aclose``, if you use the HTTP methods: their connections are
-    kept for the next request. Raises ``ConfigError`` for a URL that isn't HTTP's.
+    kept for the next request. Raises ``ConfigError`` for a URL that isn't HTTP's, or a key that no header can carry.
+
+    Connecting has a deadline. An answer has none, since a model may think for as long as it likes: put
+    ``trio.fail_after`` around what shall not take longer.
     """
 
     def __init__(self, base_url: str, api_key: str | None = None, *, ssl_context: ssl.SSLContext | None = None) -> None:
         self.base_url = base_url
         self._websocket_url = responses_url(base_url, websocket=True)
-        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._headers = authorization(api_key)
         self._ssl_context = ssl_context
         self._http = HttpSession(responses_url(base_url, websocket=False), self._headers, ssl_context)
 
@@ -56,25 +49,24 @@ class Client:
     async def connect(self) -> AsyncIterator[Connection]:
         """Open a WebSocket for the length of an ``async with``.
 
-        Raises ``ApiError`` if the server refuses the upgrade, ``ConnectionLost`` if there is no answer.
+        Raises ``ApiError`` if the server refuses the upgrade, ``ConnectionLost`` if there is no answer, or none of a
+        WebSocket.
         """
         stream = await open_stream(self._websocket_url, self._ssl_context)
-        try:
-            # The socket is ours to close: the library doesn't do it when the server refuses or is the first to close.
-            async with open_nursery() as nursery, dropping(stream):
-                connection = Connection(await self._upgrade(nursery, stream))
-                try:
-                    yield connection
-                finally:
-                    await connection.aclose()
-        except trio_websocket.ConnectionRejected as error:
-            raise api_error(error.body or b"", error.status_code, error.headers) from error
+        async with open_nursery() as nursery, dropping(stream):
+            ws = await upgrade(stream, self._websocket_url, self._headers)
+            nursery.start_soon(ws.run)
+            connection = Connection(ws)
+            try:
+                yield connection
+            finally:
+                await connection.aclose()
 
     async def create(self, **fields: Any) -> Response:  # Any: the server's to judge, as below
         """POST a request and wait for the whole response.
 
         Raises ``ApiError`` for an error answer, an ``InvalidRequest`` if what came is no Response that the schema
-        knows, ``ConnectionLost`` if nothing whole came.
+        knows, ``ConnectionLost`` if nothing whole came, ``AnswerTooLarge`` past a gigabyte.
         """
         return await self._http.create(fields)
 
@@ -91,19 +83,3 @@ class Client:
         """Open a WebSocket and drive one tool loop on it; arguments are those of ``Rollout``."""
         async with self.connect() as ws:
             yield Rollout(ws, input, **options)
-
-    async def _upgrade(self, nursery: trio.Nursery, stream: Stream) -> trio_websocket.WebSocketConnection:
-        try:
-            with trio.fail_after(CONNECT_SECONDS):
-                return await trio_websocket.wrap_client_stream(
-                    nursery,
-                    stream,
-                    self._websocket_url.netloc,
-                    target_of(self._websocket_url),
-                    extra_headers=[(name.encode(), value.encode()) for name, value in self._headers.items()],
-                    message_queue_size=QUEUED_MESSAGES,
-                    max_message_size=MESSAGE_BYTES,
-                    receive_buffer_size=RECEIVE_BYTES,
-                )
-        except trio.TooSlowError as error:
-            raise ConnectionLost(f"{self._websocket_url.netloc} did not answer the upgrade") from error

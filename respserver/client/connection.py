@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import trio
-import trio_websocket
-
+from respserver.client.websocket import WebSocket
 from respserver.client.wire import (
     END_TYPES,
     Item,
@@ -20,19 +18,23 @@ from respserver.client.wire import (
 from respserver.errors import ConnectionLost
 from respserver.schema.codec import encode
 
-CLOSE_SECONDS = 5.0
-"""How long a server may take to answer a close before it is left without."""
+CLEAN_CODES = (1000, 1001)
+"""Closes that end an iteration; any other one cuts it."""
 
 
 class Connection:
     """One WebSocket, made by ``Client.connect``. Iterating gives every event until the socket closes.
 
+    An iteration ends with a server that is done or going away (close codes 1000 and 1001), or with your own ``aclose``;
+    any other end, above all a broken connection (1006), raises ``ConnectionLost``.
+
     There is one stream of events: read it from one task, by one of iteration, ``turn`` and ``Rollout`` at a time.
     To run lanes side by side, ``send`` creates with a ``stream_id`` each and sort what iteration gives by theirs.
     """
 
-    def __init__(self, ws: trio_websocket.WebSocketConnection) -> None:
+    def __init__(self, ws: WebSocket) -> None:
         self._ws = ws
+        self._is_left = False
 
     @property
     def close_code(self) -> int | None:
@@ -46,26 +48,27 @@ class Connection:
         closed = self._ws.closed
         return closed.reason if closed else None
 
+    def check(self) -> None:
+        """Raise ``ConnectionLost`` if the socket is already known to be closed."""
+        self._ws.check()
+
     async def send(self, event: Item) -> None:
         """Send one client event. Raises ``ConnectionLost``."""
         await self.send_text(encode(event).decode())
 
     async def send_text(self, text: str) -> None:
-        """Send a text message as it is, also one that is no event. Raises ``ConnectionLost``."""
-        try:
-            await self._ws.send_message(text)
-        except trio_websocket.ConnectionClosed as error:
-            raise self._lost() from error
+        """Send a text message as it is, also one that is no event. Raises ``ConnectionLost``.
+
+        If it is cancelled while the server doesn't read, the connection is lost: half a message may be out.
+        """
+        await self._ws.send(text)
 
     async def receive(self) -> ServerMessage:
         """The next event.
 
         Raises ``ConnectionLost`` once the socket is closed, an ``InvalidRequest`` for what is no JSON object.
         """
-        try:
-            return read_frame(await self._ws.get_message())
-        except trio_websocket.ConnectionClosed as error:
-            raise self._lost() from error
+        return read_frame(await self._ws.receive())
 
     def __aiter__(self) -> AsyncIterator[ServerMessage]:
         return self
@@ -73,7 +76,9 @@ class Connection:
     async def __anext__(self) -> ServerMessage:
         try:
             return await self.receive()
-        except ConnectionLost:
+        except ConnectionLost as lost:
+            if lost.code not in CLEAN_CODES and not self._is_left:
+                raise
             raise StopAsyncIteration from None
 
     async def create(self, **fields: Any) -> None:  # Any: the server's to judge
@@ -94,18 +99,16 @@ class Connection:
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """Close with this code and wait a few seconds for the answer; leaving ``Client.connect`` closes with 1000."""
-        with trio.move_on_after(CLOSE_SECONDS):
-            await self._ws.aclose(code, reason)
-
-    def _lost(self) -> ConnectionLost:
-        return ConnectionLost(f"the WebSocket is closed: {self.close_code} {self.close_reason or ''}", self.close_code)
+        self._is_left = True
+        await self._ws.aclose(code, reason)
 
 
 class Turn:
     """The events of one request, sent at the first step, up to and with the one after which the server waits.
 
-    An error frame raises ``ApiError``, a socket that closes in between ``ConnectionLost``. Not a generator: one that
-    is left early would need closing, and there is nothing to close.
+    An error frame raises ``ApiError``, a socket that closes in between ``ConnectionLost``. It takes every event for its
+    own, also what an earlier turn that was left early has still to come: then leave the connection as well.
+    Not a generator: one that is left early would need closing, and there is nothing to close.
     """
 
     def __init__(self, connection: Connection, request: Json) -> None:
@@ -121,7 +124,9 @@ class Turn:
             raise StopAsyncIteration
         if self._request is not None:
             request, self._request = self._request, None
+            self._has_ended = True  # what could not be sent has no events to wait for
             await self._connection.send(request)
+            self._has_ended = False
         event = await self._connection.receive()
         kind = event_type(event)
         self._has_ended = kind == "error" or kind in END_TYPES

@@ -9,8 +9,9 @@ from urllib.parse import SplitResult
 
 import msgspec
 
-from respserver.client.wire import Json, ServerMessage, api_error, read_sse_data
-from respserver.http11 import Link, Links
+from respserver.client.refusal import read_refusal
+from respserver.client.wire import MESSAGE_BYTES, Json, ServerMessage, read_sse_data
+from respserver.http11 import AnswerTooLarge, Link, Links
 from respserver.schema.codec import decode, encode
 from respserver.schema.response import Response
 
@@ -26,7 +27,7 @@ class HttpSession:
     async def create(self, fields: Json) -> Response:
         """The whole response to one request."""
         async with self._exchange(fields) as link:
-            body = await link.read()
+            body = await link.read(MESSAGE_BYTES)
         return decode(_response, body)
 
     @asynccontextmanager
@@ -47,7 +48,7 @@ class HttpSession:
         """Send a request and give the connection with the answer's body still to be read."""
         async with self._links.post(encode(fields)) as (head, link):
             if not 200 <= head.status_code < 300:
-                raise api_error(await link.read(), head.status_code, head.headers)
+                raise await read_refusal(head, link)
             yield link
 
 
@@ -57,7 +58,8 @@ class _EventStream:
     def __init__(self, link: Link) -> None:
         self.is_done = False
         """Whether ``[DONE]`` has come."""
-        self._link = link
+        self._link: Link | None = link
+        """None once there is nothing more to read."""
         self._received = bytearray()
         self._searched = 0
 
@@ -65,32 +67,36 @@ class _EventStream:
         return self
 
     async def __anext__(self) -> ServerMessage:
-        if self.is_done:
-            raise StopAsyncIteration
         text = await self._data()
-        if text == b"[DONE]":
-            self.is_done = True
-        if text is None or self.is_done:
+        if text is None or text == b"[DONE]":
+            self.is_done = self.is_done or text is not None
+            self._link = None
             raise StopAsyncIteration
         return read_sse_data(text)
 
     async def _data(self) -> bytes | None:
         """The next block's data; None at the end, where an unfinished block is dropped."""
         data: list[bytes] = []
-        while (line := await self._line()) is not None:
+        size = 0
+        while (line := await self._line(MESSAGE_BYTES - size)) is not None:
             if line.startswith(b"data:"):
                 data.append(line.removeprefix(b"data:").removeprefix(b" "))
+                size += len(line)
             elif not line and data:
                 return b"\n".join(data)
         return None
 
-    async def _line(self) -> bytes | None:
+    async def _line(self, limit: int) -> bytes | None:
+        if self._link is None:
+            return None
         while (end := self._received.find(b"\n", self._searched)) < 0:
             self._searched = len(self._received)
             more = await self._link.read_some()
             if not more:
                 return None
             self._received += more
+            if self._searched > limit:
+                raise AnswerTooLarge(f"an event of the answer is larger than {MESSAGE_BYTES} bytes")
         line = bytes(self._received[:end]).removesuffix(b"\r")
         del self._received[: end + 1]
         self._searched = 0

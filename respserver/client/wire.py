@@ -6,6 +6,7 @@ the forms that servers use becomes an ``ApiError``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -21,6 +22,8 @@ Json = dict[str, Any]
 Item = Mapping[str, Any] | msgspec.Struct
 ServerMessage = ServerEvent | ErrorFrame | ErrorEvent | Json
 
+MESSAGE_BYTES = 1 << 30
+"""Largest message taken: no real one comes near; the terminal event of a long rollout has several MB."""
 END_TYPES = TERMINAL_TYPES | {"response.done"}
 """Events after which the server waits for the client."""
 
@@ -63,11 +66,24 @@ def api_error(body: bytes, status: int, headers: Iterable[tuple[bytes, bytes]] =
 
 def responses_url(base_url: str, *, websocket: bool) -> SplitResult:
     """Where responses are made, below the URL that SDKs take. Raises ``ConfigError`` if that isn't HTTP's."""
-    parts = urlsplit(base_url)
+    try:
+        parts = urlsplit(base_url)
+        is_whole = bool(parts.hostname) and parts.port != 0 and _VISIBLE.fullmatch(base_url)
+    except ValueError as error:
+        raise ConfigError("base_url", f"'{base_url}' is not a URL: {error}") from error
     if parts.scheme not in _WEBSOCKET_SCHEMES:
         raise ConfigError("base_url", f"'{base_url}' does not start with http:// or https://")
+    if not is_whole:
+        raise ConfigError("base_url", f"'{base_url}' is not a URL with a host, in ASCII and without spaces")
     scheme = _WEBSOCKET_SCHEMES[parts.scheme] if websocket else parts.scheme
     return parts._replace(scheme=scheme, path=parts.path.rstrip("/") + "/responses")
+
+
+def authorization(api_key: str | None) -> dict[str, str]:
+    """The headers that carry a key. Raises ``ConfigError`` for one that no header can carry."""
+    if api_key and not _VISIBLE.fullmatch(api_key):
+        raise ConfigError("api_key", "the key has a character other than visible ASCII, maybe a line break at its end")
+    return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
 
 class _Detail(msgspec.Struct):
@@ -85,6 +101,7 @@ class _Failure(_Detail):
     status: int | None = None
 
 
+_VISIBLE = re.compile(r"[!-~]+")
 _WEBSOCKET_SCHEMES = {"http": "ws", "https": "wss"}
 _frame = msgspec.json.Decoder(ServerEvent | ErrorFrame)
 _sse_event = msgspec.json.Decoder(ServerEvent | ErrorEvent)

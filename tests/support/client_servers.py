@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from base64 import b64encode
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from hashlib import sha1
 
 import msgspec
+import pytest
 import trio
 import trio.testing
 import trio_websocket
+import wsproto.connection
+from wsproto.events import CloseConnection
 
 from respserver.client import Client, event_type
 from respserver.schema.events import (
@@ -21,7 +27,10 @@ from respserver.schema.events import (
 )
 from respserver.schema.items import FunctionCall, OutputMessage, OutputText
 from respserver.schema.response import Response
+from tests.support.raw_websocket import client_frame
 
+PATIENCE = 60.0
+"""Longer than any deadline of the client's, so that those are what is seen under ``autojump_clock``."""
 ANSWER = OutputMessage(id="msg_1", status="completed", content=[OutputText(text="Sunny.")])
 NOT_FOUND = ErrorFrame(
     status=400,
@@ -127,6 +136,12 @@ class Page:
 
     async def serve(self, stream):
         self.connections += 1
+        with suppress(trio.BrokenResourceError):
+            await self._answer(stream)
+        self.left.set()
+        await stream.aclose()
+
+    async def _answer(self, stream):
         while request := await _read_request(stream):
             self.requests.append(request)
             await stream.send_all(self.head)
@@ -136,8 +151,6 @@ class Page:
             await stream.send_all(self.ending)
             if not self.keeps:
                 break
-        self.left.set()
-        await stream.aclose()
 
 
 async def _read_request(stream):
@@ -157,11 +170,80 @@ def _body_length(received):
 
 @asynccontextmanager
 async def paging(page, **options):
+    async with listening(page.serve) as url, Client(url, **options) as client:
+        yield client
+
+
+class Peer:
+    """A WebSocket server's end made of bytes, which does what no library would; its client's frames are read right."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        self._received = b""
+        self._frames = wsproto.connection.Connection(wsproto.ConnectionType.SERVER)
+
+    async def head(self):
+        """The next request's head, as fields."""
+        while b"\r\n\r\n" not in self._received:
+            self._received += await self.stream.receive_some() or pytest.fail("the client has hung up")
+        head, _, self._received = self._received.partition(b"\r\n\r\n")
+        return dict(line.split(": ", 1) for line in head.decode().splitlines()[1:])
+
+    async def accept(self, behind=b"", **changes):
+        """Answer the upgrade; ``changes`` replace fields of the answer, None leaves one out."""
+        key = {name.lower(): value for name, value in (await self.head()).items()}["sec-websocket-key"].encode()
+        fields = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": accept_key(key), **changes}
+        lines = [f"{name.replace('_', '-')}: {value}" for name, value in fields.items() if value is not None]
+        await self.stream.send_all("\r\n".join(["HTTP/1.1 101 X", *lines, "", ""]).encode() + behind)
+
+    async def send(self, opcode, payload=b"", **options):
+        await self.stream.send_all(client_frame(opcode, payload, masked=False, **options))
+
+    async def events(self):
+        """What wsproto makes of the client's next bytes; none if it has hung up."""
+        data = self._received or await self.stream.receive_some()
+        self._received = b""
+        if data:
+            self._frames.receive_data(data)
+        return list(self._frames.events()) if data else []
+
+    async def until_gone(self):
+        """Read all the frames that still come, until the client has closed or hung up."""
+        seen = []
+        with suppress(trio.BrokenResourceError):
+            while not (seen and isinstance(seen[-1], CloseConnection)) and (events := await self.events()):
+                seen += events
+        return seen
+
+    async def reset(self):
+        """Be gone with a reset instead of an end."""
+        self.stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        await trio.aclose_forcefully(self.stream)
+
+
+def accept_key(key):
+    return b64encode(sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()).decode()
+
+
+@asynccontextmanager
+async def peering(play):
+    """Each connection is for ``play(peer)`` and ends with it; nothing takes longer than the test's patience."""
+
+    async def serve(stream):
+        async with stream:
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await play(Peer(stream))
+
+    with trio.fail_after(PATIENCE):
+        async with listening(serve) as url:
+            yield url
+
+
+@asynccontextmanager
+async def listening(serve):
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, page.serve, 0)
-        port = listeners[0].socket.getsockname()[1]
-        async with Client(f"http://127.0.0.1:{port}/v1", **options) as client:
-            yield client
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        yield f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/v1"
         nursery.cancel_scope.cancel()
 
 
