@@ -18,7 +18,7 @@ from respserver.embed import RunningServer, running_server
 from respserver.engines.sim import Script, delay
 from respserver.errors import ConfigError
 from respserver.schema.events import ResponseCompleted
-from respserver.server import Address, Server
+from respserver.server import LAST_SECOND, Address, Server
 from respserver.services import build_services
 from tests.support.live import PATIENCE, Wire, http, open_wire, parse_sse, post, text_of
 from tests.support.raw_websocket import RawClient
@@ -222,11 +222,37 @@ async def test_models_suit_the_sdk_and_codex(serve: Any) -> None:
     async with http(server) as client:
         models = (await client.get("/models?client_version=0.169.0")).json()
         assert models["object"] == "list"
-        assert [model["id"] for model in models["data"]] == ["gpt-5.5", "sim"]
+        assert [model["id"] for model in models["data"]] == ["gpt-5.5"]
         assert models["models"] == []
         assert (await client.get("/models/gpt-5.5")).json()["id"] == "gpt-5.5"
         missing = await client.get("/models/nobody")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+        refused = await client.post("/responses", json={"model": "sim", "input": "hi"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "model_not_found")
+        told = "The requested model 'sim' does not exist. This server serves gpt-5.5, o*."
+        assert refused.json()["error"]["message"] == told
+        assert missing.json()["error"]["message"] == told.replace("'sim'", "'nobody'")
+
+
+@pytest.mark.parametrize(
+    ("models", "strict", "listed"),
+    [
+        ((), False, ["sim"]),
+        (("gpt-*",), False, ["sim"]),
+        (("gpt-*",), True, []),
+        (("s*",), True, ["sim"]),
+        ((), True, ["sim"]),
+    ],
+)
+async def test_every_model_that_is_listed_is_served(
+    serve: Any, models: tuple[str, ...], strict: bool, listed: list[str]
+) -> None:
+    server = await serve(model=models, strict_models=strict)
+    async with http(server) as client:
+        found = [model["id"] for model in (await client.get("/models")).json()["data"]]
+        assert found == listed
+        for name in found:
+            assert (await client.post("/responses", json={"model": name, "input": "hi"})).status_code == 200
 
 
 async def test_a_port_that_is_taken_raises_at_once(serve: Any) -> None:
@@ -240,6 +266,34 @@ def test_settings_that_do_not_fit_together_are_refused_for_embedders_too() -> No
     config = Config(host="0.0.0.0")
     with pytest.raises(ConfigError, match="host"):
         Server(config, build_services(config), KeyRing({}))
+
+
+async def test_what_ignores_a_shutdown_is_cut_a_second_after_the_grace_time(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Deaf:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        async def run(self) -> None:
+            await trio.sleep_forever()
+
+    monkeypatch.setattr("respserver.server.Session", Deaf)
+    autojump_clock.autojump_threshold = 0.01  # real sockets need real moments
+    config = Config(port=0, limits=Limits(grace_seconds=7.0, ping_seconds=0))
+    server = Server(config, build_services(config), KeyRing({}))
+    ready: list[Address] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve, ready.append)
+        while not ready:
+            await trio.testing.wait_all_tasks_blocked()
+        async with await trio.open_tcp_stream("127.0.0.1", ready[0].port) as stream:
+            await stream.send_all(UPGRADE.format(path="/v1/responses", host="x", extra="").encode())
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 101 ")
+            stopped = trio.current_time()
+            server.stop.set()
+            with pytest.raises(trio.BrokenResourceError):  # it is reset: there was nobody to say goodbye
+                await stream.receive_some()
+            assert trio.current_time() - stopped == pytest.approx(7.0 + LAST_SECOND, abs=0.5)
 
 
 async def test_shutdown_lets_running_turns_end_refuses_new_connections_and_returns() -> None:
