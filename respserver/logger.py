@@ -17,9 +17,10 @@ Logger = structlog.stdlib.BoundLogger
 
 def get_logger(name: str) -> Logger:
     """The logger ``respserver.<room>``: ``log.info("event", field=value)``, free of cost while its level is off."""
-    logger: Logger = structlog.wrap_logger(
+    lazy = structlog.wrap_logger(
         logging.getLogger(name),
         wrapper_class=structlog.stdlib.BoundLogger,
         processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
     )
+    logger: Logger = lazy.bind()  # else every call would make one
     return logger

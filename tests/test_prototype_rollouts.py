@@ -13,6 +13,7 @@ from respserver.config import Mode
 from respserver.engines.sim import Script, call, custom, delay, reasoning, step
 from tests.support.live import Frame, Wire, calls_of, output, text_of, tool, user
 from tests.support.spy import Spy
+from tests.support.talk import Talk, services, settled
 
 TOOLS = [tool("first"), tool("second")]
 PAIR = Script.of([call("first"), call("second")], "thanks")
@@ -237,6 +238,24 @@ async def test_the_clients_silence_ends_the_rollout(serve: Any, connect: Any, mo
     assert (await wire.frame())["error"]["code"] == "response_not_suspended"
     last = (await wire.turn(input="go", tools=TOOLS))[-1]
     assert last["type"] == "response.done"
+
+
+async def test_outputs_that_come_in_the_moment_of_the_deadline_are_taken_or_refused_and_never_both(
+    nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+) -> None:
+    parts = services(Script.of(call("first"), "thanks", on_end="repeat"), mode=Mode.PROTOTYPE, tool_seconds=1.0)
+    talk = Talk(nursery, parts)
+    for _ in range(16):  # which task runs first is Trio's to choose
+        done = await talk.turn(input="go", tools=TOOLS)
+        await settled()
+        mock_clock.jump(1)
+        talk.socket.say({"type": "response.append", "input": [output(calls_of(done["response"])[0])]})
+        last = (await talk.socket.hear_step())[-1]["type"]
+        await settled()
+        assert (last, talk.socket.unheard) in {("response.completed", 0), ("response.failed", 1)}
+        if talk.socket.unheard:
+            assert (await talk.socket.hear())["error"]["code"] == "response_not_suspended"
+    assert (parts.suspensions.count, parts.slots.active) == (0, 0)
 
 
 async def test_a_disconnect_frees_a_suspended_rollout(serve: Any, connect: Any) -> None:

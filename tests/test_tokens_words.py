@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from respserver.tokens import words as room
 from respserver.tokens.tokenizer import DATA_FILE, Tokenizer
-from respserver.tokens.words import LONGEST, MAX_LEARNT, Words
+from respserver.tokens.words import LONGEST, Words
 
 DATA = importlib.resources.files("respserver.tokens").joinpath(DATA_FILE).read_bytes()
 TOKENIZER = Tokenizer(DATA)
@@ -31,11 +30,11 @@ class Asked:
     """The tokenizer behind the words, and what it was asked for."""
 
     def __init__(self) -> None:
-        self.batches: list[list[str]] = []
+        self.words: list[str] = []
 
-    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        self.batches.append(list(texts))
-        return TOKENIZER.encode_batch(texts)
+    def __call__(self, word: str) -> list[int]:
+        self.words.append(word)
+        return TOKENIZER.encode(word)
 
 
 @given(st.lists(code_like | st.text(max_size=20), max_size=4))
@@ -48,11 +47,8 @@ def test_the_ids_are_the_tokenizers_own_when_words_are_new_and_when_they_are_kno
 @pytest.mark.parametrize("character", [chr(code) for code in range(128)])
 def test_every_ascii_character_is_cut_off_as_the_tokenizer_does_it(character: str) -> None:
     for text in (character, f"a{character}b", f" {character} ", f"1{character}{character}2", f"{character}\n "):
-        asked = Asked()
-        words = Words(asked)
-        words.encode(text)
-        assert words.encode(text) == TOKENIZER.encode(text)
-        assert len(asked.batches) == 1  # so that the second time was made of words
+        assert Words(Asked()).encode(text) == TOKENIZER.encode(text)
+        assert TOKENIZER.encode_short([text]) == [TOKENIZER.encode(text)]
 
 
 def test_known_words_are_not_asked_for_again() -> None:
@@ -61,17 +57,7 @@ def test_known_words_are_not_asked_for_again() -> None:
     words.encode("one two")
     words.encode(" two two")
     assert words.encode("one three") == TOKENIZER.encode("one three")
-    assert asked.batches == [["one", " two"], [" three"]]
-
-
-def test_of_a_text_full_of_new_words_only_some_are_learnt_at_a_time() -> None:
-    asked = Asked()
-    words = Words(asked)
-    text = " ".join(f"w{number}" for number in range(MAX_LEARNT))
-    for _ in range(3):
-        assert words.encode(text) == TOKENIZER.encode(text)
-    assert [text in batch for batch in asked.batches] == [True, False]
-    assert len(words) == MAX_LEARNT + 2  # "w" and " w" are words too
+    assert asked.words == ["one", " two", " three"]
 
 
 def test_long_words_are_not_kept() -> None:

@@ -193,5 +193,5 @@ def test_keys_tell_everything_apart_that_is_not_the_same() -> None:
 
 
 def test_sampled_ids_are_cut_where_items_begin() -> None:
-    assert whole_items([9, 0, 5, 2, 0, 6, 2], 0) == [array("I", [0, 5, 2]), array("I", [0, 6, 2])]
-    assert whole_items([], 0) == []
+    assert whole_items(array("I", [9, 0, 5, 2, 0, 6, 2]), 0) == [array("I", [0, 5, 2]), array("I", [0, 6, 2])]
+    assert whole_items(array("I"), 0) == []

@@ -31,7 +31,7 @@ from respserver.schema.items import (
 from respserver.schema.response import IncompleteDetails, Response, ResponseError, Usage
 from respserver.schema.tools import ToolDef, qualified_name
 from respserver.state import OpenCall
-from respserver.tokens.parse import Delta, ItemBegan, ItemEnded
+from respserver.tokens.parse import Delta, ItemBegan, ItemEnded, PartBegan, TextDelta
 
 
 class Emitter:
@@ -80,20 +80,17 @@ class Emitter:
     def feed(self, delta: Delta) -> list[Event]:
         """The events that one delta of the parser makes."""
         if isinstance(delta, ItemBegan):
-            self._open = open_item(
-                delta,
-                len(self._output),
-                self._new_id,
-                offered=self.offered,
-                show_summary=self._show_summary,
-                padding=self._padding,
-            )
-            self._output.append(self._open.item)
-            self.item_ids.append(self._open.item.id)
-            return self._open.added()
+            return self._begin_item(delta)
+        opened = self._open
+        if opened is None:
+            return []
+        if isinstance(delta, TextDelta):
+            return opened.text(delta.text)
         if isinstance(delta, ItemEnded):
             return self._close(delta.complete)
-        return self._open.feed(delta) if self._open is not None else []
+        if isinstance(delta, PartBegan):
+            return opened.part_began(delta.kind == "refusal")
+        return opened.part_ended()
 
     def pause(self, usage: Usage) -> ResponseDone:
         """``response.done``: the items since the last pause and the outputs that are owed (design.md section 7)."""
@@ -123,6 +120,20 @@ class Emitter:
         events = self._close(False)
         shown = ResponseError(code=error.code, message=error.message)
         return [*events, ResponseFailed(response=self._final("failed", error=shown))]
+
+    def _begin_item(self, began: ItemBegan) -> list[Event]:
+        opened = open_item(
+            began,
+            len(self._output),
+            self._new_id,
+            offered=self.offered,
+            show_summary=self._show_summary,
+            padding=self._padding,
+        )
+        self._open = opened
+        self._output.append(opened.item)
+        self.item_ids.append(opened.item.id)
+        return opened.added()
 
     def _close(self, complete: bool) -> list[Event]:
         if self._open is None:

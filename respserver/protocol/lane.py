@@ -42,13 +42,10 @@ class Lane:
         self.tools: ToolSet = NO_TOOLS
         """The last request's tools, so that the same bytes are not read twice."""
         self._table = TABLES[mode]
+        self.suspends = suspends(self._table)
+        """Whether this lane's turns wait for tools inside themselves (prototype mode)."""
         self._sequence_number = 0
         self._parent_id: str | None = None
-
-    @property
-    def suspends(self) -> bool:
-        """Whether this lane's turns wait for tools inside themselves (prototype mode)."""
-        return suspends(self._table)
 
     def begin(self, event: Create | Append) -> StartTurn | ResumeTurn | AwaitOutputs | Reject:
         """What to do about an event whose turn it is. Never raises on what a client sent."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -40,7 +39,7 @@ from respserver.schema.items import (
     SummaryText,
 )
 from respserver.schema.tools import ToolDef
-from respserver.tokens.parse import Delta, ItemBegan, PartBegan, TextDelta
+from respserver.tokens.parse import ItemBegan
 
 NewId = Callable[[str], str]
 """Makes an id with the given prefix."""
@@ -63,15 +62,7 @@ class OpenItem(ABC):
 
     def added(self) -> list[Event]:
         """``output_item.added``, with the item as it is at its start."""
-        return [OutputItemAdded(output_index=self.index, item=copy.copy(self.item))]
-
-    def feed(self, delta: Delta) -> list[Event]:
-        """The events of one delta."""
-        if isinstance(delta, TextDelta):
-            return self.text(delta.text)
-        if isinstance(delta, PartBegan):
-            return self.part_began(delta.kind == "refusal")
-        return self.part_ended()
+        return [OutputItemAdded(output_index=self.index, item=msgspec.structs.replace(self.item))]
 
     def ended(self, complete: bool) -> list[Event]:
         """The events that close the item."""
@@ -135,7 +126,7 @@ class OpenMessage(OpenItem):
                 item_id=self.item.id,
                 output_index=self.index,
                 content_index=len(self.item.content),
-                part=copy.copy(self._part),
+                part=msgspec.structs.replace(self._part),
             )
         ]
 

@@ -20,7 +20,7 @@ from respserver.errors import (
 )
 from respserver.schema.codec import check_depth, decode, on_one_line
 from respserver.schema.input import read_input
-from respserver.schema.request import ABSENT, MAX_METADATA_PAIRS, AppendRequest, CreateParams, CreateRequest, TextFormat
+from respserver.schema.request import MAX_METADATA_PAIRS, AppendRequest, CreateParams, CreateRequest, TextFormat
 from respserver.schema.tools import NO_TOOLS, ToolChoice, ToolSet, parse_tools
 
 Fields = dict[str, Raw]
@@ -51,9 +51,12 @@ NOT_YET = (
 )
 """Fields that change what is computed and that nothing here computes: refused, never ignored."""
 _LARGE = frozenset({"input", "tools"})
-_KNOWN = frozenset(CreateParams.__struct_fields__)
+_SMALL = frozenset(CreateParams.__struct_fields__)
+_KNOWN = _SMALL | _LARGE
 _APPEND_FIELDS = frozenset({"type", "input", "response_id", "stream_id", "client_metadata"})
-_NULL = b"null"
+_NULL = Raw(b"null")
+_NOT_NESTED = "The fields stand beside 'type', not in 'response'."
+"""For those who know the Realtime API's ``response.create``."""
 
 _params = msgspec.json.Decoder(CreateParams)
 _string = msgspec.json.Decoder(str)
@@ -87,40 +90,38 @@ def read_create(
 
     ``last_tools`` is the set of the turn before: the same bytes give the same set back, unread.
     """
-    unknown = tuple(name for name in fields if name not in _KNOWN and name not in _LARGE)
-    if strict and unknown:
-        raise UnknownParameter(unknown[0])
-    params = decode(_params, _small_fields(fields))
-    _check_transport(params, transport, strict)
-    _check_support(params)
+    unknown = _unknown(fields, _KNOWN, strict)
+    given = _given(fields)
+    params = decode(_params, _small_fields(given))
+    _check_transport(params, given, transport, strict)
+    _check_support(params, given)
     if params.model is None:
         params.model = default_model
     if params.model is None:
-        raise MissingParameter("model")
+        raise MissingParameter("model", _hint(unknown))
     request = CreateRequest(
         params=params,
-        items=[] if _absent(fields, "input") else read_input(fields["input"]),
-        tools=_read_tools(fields, last_tools),
+        items=read_input(given["input"]) if "input" in given else [],
+        tools=_read_tools(given["tools"], last_tools) if "tools" in given else NO_TOOLS,
         tool_choice=_read_tool_choice(params.tool_choice),
         text_format=_read_text_format(params),
         unknown=unknown,
     )
     if not request.items and params.previous_response_id is None and not request.warm_up:
-        raise MissingParameter("input")
+        raise MissingParameter("input", _hint(unknown))
     return request
 
 
 def read_append(fields: Fields, strict: bool) -> AppendRequest:
     """Validate the fields of a ``response.append``. Raises an ``InvalidRequest`` that names the field."""
-    unknown = [name for name in fields if name not in _APPEND_FIELDS]
-    if strict and unknown:
-        raise UnknownParameter(unknown[0])
-    if not _absent(fields, "stream_id"):
+    _unknown(fields, _APPEND_FIELDS, strict)
+    given = _given(fields)
+    if "stream_id" in given:
         raise UnsupportedParameter("stream_id")
-    if _absent(fields, "input"):
+    if "input" not in given:
         raise MissingParameter("input")
-    response_id = None if _absent(fields, "response_id") else decode(_string, fields["response_id"], "response_id")
-    return AppendRequest(items=read_input(fields["input"]), response_id=response_id)
+    response_id = decode(_string, given["response_id"], "response_id") if "response_id" in given else None
+    return AppendRequest(items=read_input(given["input"]), response_id=response_id)
 
 
 def peek_string(fields: Fields, name: str) -> str | None:
@@ -131,22 +132,36 @@ def peek_string(fields: Fields, name: str) -> str | None:
         return None
 
 
-def _absent(fields: Fields, name: str) -> bool:
-    return name not in fields or bytes(fields[name]) == _NULL
+def _unknown(fields: Fields, known: frozenset[str], strict: bool) -> tuple[str, ...]:
+    """Names of fields that are not known, in the order in which they came. Raises for the first if ``strict``."""
+    if fields.keys() <= known:
+        return ()
+    unknown = tuple(name for name in fields if name not in known)
+    if strict:
+        raise UnknownParameter(unknown[0], _hint(unknown[:1]))
+    return unknown
 
 
-def _small_fields(fields: Fields) -> bytes:
-    """The known fields but the large and the null ones, as one small object."""
-    known = ((name, bytes(raw)) for name, raw in fields.items() if name in _KNOWN)
-    parts = [b'"%s":%s' % (name.encode(), raw) for name, raw in known if raw != _NULL]
+def _hint(unknown: tuple[str, ...]) -> str:
+    return _NOT_NESTED if "response" in unknown else ""
+
+
+def _given(fields: Fields) -> Fields:
+    """The fields but the null ones: null means the same as absence."""
+    return {name: raw for name, raw in fields.items() if raw != _NULL}
+
+
+def _small_fields(given: Fields) -> bytes:
+    """The known fields but the large ones, as one small object."""
+    parts = [b'"%s":%s' % (name.encode(), raw) for name, raw in given.items() if name in _SMALL]
     return on_one_line(b"{" + b",".join(parts) + b"}")
 
 
-def _check_transport(params: CreateParams, transport: Transport, strict: bool) -> None:
+def _check_transport(params: CreateParams, given: Fields, transport: Transport, strict: bool) -> None:
     """Fields that belong to the other transport (F23)."""
     if params.background:
         raise UnsupportedParameter("background", f"is not supported over {_TRANSPORT_WORDS[transport]}.")
-    if _given(params.stream_id):
+    if "stream_id" in given:
         raise UnsupportedParameter("stream_id", "is not supported: this server has only the default lane.")
     if transport == "http":
         if params.generate is not None:
@@ -160,15 +175,15 @@ def _check_transport(params: CreateParams, transport: Transport, strict: bool) -
 _TRANSPORT_WORDS = {"websocket": "WebSocket", "http": "HTTP by this server"}
 
 
-def _check_support(params: CreateParams) -> None:
-    if _given(params.conversation) and params.previous_response_id is not None:
+def _check_support(params: CreateParams, given: Fields) -> None:
+    if "conversation" in given and params.previous_response_id is not None:
         raise InvalidRequest(
             "'conversation' and 'previous_response_id' are mutually exclusive.",
             param="conversation",
             code="mutually_exclusive_parameters",
         )
     for name in NOT_YET:
-        if _given(getattr(params, name)):
+        if name in given:
             raise UnsupportedParameter(name)
     for index, name in enumerate(params.include or ()):
         if name not in INCLUDES:
@@ -182,21 +197,15 @@ def _check_support(params: CreateParams) -> None:
         raise InvalidField("metadata", problem, "object_above_max_properties")
 
 
-def _read_tools(fields: Fields, last: ToolSet) -> ToolSet:
-    if _absent(fields, "tools"):
-        return NO_TOOLS
-    raw = bytes(fields["tools"])
-    return last if raw == last.raw else parse_tools(raw)
-
-
-def _given(raw: Raw) -> bool:
-    return bytes(raw) != bytes(ABSENT)
+def _read_tools(raw: Raw, last: ToolSet) -> ToolSet:
+    text = bytes(raw)
+    return last if text == last.raw else parse_tools(text)
 
 
 def _read_tool_choice(raw: Raw) -> ToolChoice:
-    text = bytes(raw)
-    if not _given(raw):
+    if not raw:
         return ToolChoice()
+    text = bytes(raw)
     if text.startswith(b'"'):
         mode = decode(_string, text, "tool_choice")
         if mode not in ("none", "auto", "required"):
@@ -231,7 +240,7 @@ def _allowed_names(choice: _ToolChoice) -> tuple[str, ...]:
 
 
 def _read_text_format(params: CreateParams) -> TextFormat:
-    if params.text is None or not _given(params.text.format):
+    if params.text is None or not params.text.format:
         return TextFormat()
     text_format = decode(_text_format, params.text.format, "text.format")
     check_depth(text_format.schema, "text.format.schema")

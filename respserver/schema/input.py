@@ -121,18 +121,18 @@ def _read_item(raw: bytes, param: str) -> InputItem:
     kind = "message" if head.type is None else head.type
     if kind in UNRESOLVED:
         raise UnsupportedParameter(param, f"of type '{kind}' is not supported: send the item itself.")
-    _check_id(head.id, kind, join(param, "id"))
+    if head.id is not None:
+        _check_id(head.id, kind, join(param, "id"))
     reader = _READERS.get(kind)
     if reader is not None:
         return reader(raw, param)
     return OpaqueItem(raw=raw, kind=kind, id=head.id, call_id=head.call_id)
 
 
-def _check_id(item_id: str | None, kind: str, param: str) -> None:
+def _check_id(item_id: str, kind: str, param: str) -> None:
     """An item's id is optional; one that is given names its kind (F15)."""
-    if item_id is None:
-        return
-    _require(item_id, param)
+    if not item_id:
+        raise _empty(param)
     if len(item_id) > MAX_ID:
         raise InvalidField(param, f"string too long. Expected at most {MAX_ID} characters.", "string_above_max_length")
     prefix = _ID_PREFIXES.get(kind, "")
@@ -162,8 +162,10 @@ def _call(
     text: str,
     param: str,
 ) -> FunctionCallItem:
-    _require(item.call_id, join(param, "call_id"))
-    _require(item.name, join(param, "name"))
+    if not item.call_id:
+        raise _empty(join(param, "call_id"))
+    if not item.name:
+        raise _empty(join(param, "name"))
     return FunctionCallItem(
         raw=raw,
         kind=kind,
@@ -186,7 +188,8 @@ def _read_custom_output(raw: bytes, param: str) -> InputItem:
 
 def _output(raw: bytes, kind: Literal["function_call_output", "custom_tool_call_output"], param: str) -> CallOutputItem:
     item = decode(_call_output, raw, param)
-    _require(item.call_id, join(param, "call_id"))
+    if not item.call_id:
+        raise _empty(join(param, "call_id"))
     return CallOutputItem(raw=raw, kind=kind, call_id=item.call_id, parts=_parts(item.output), id=item.id)
 
 
@@ -210,9 +213,8 @@ def _parts(content: str | list[InputPart]) -> list[InputPart]:
     return [InputPart(type="input_text", text=content)] if isinstance(content, str) else content
 
 
-def _require(value: str, param: str) -> None:
-    if not value:
-        raise InvalidField(param, "expected a non-empty string.", "empty_string")
+def _empty(param: str) -> InvalidField:
+    return InvalidField(param, "expected a non-empty string.", "empty_string")
 
 
 _READERS: dict[str, Callable[[bytes, str], InputItem]] = {

@@ -133,7 +133,7 @@ class Template:
 
     def text_bytes(self, pieces: Pieces) -> int:
         """How many bytes of text ``tokenise`` would have to work on."""
-        return sum(_size(piece) for piece in pieces if isinstance(piece, str))
+        return sum([_size(piece) for piece in pieces if isinstance(piece, str)])
 
 
 def message_pieces(role: str, parts: Iterable[tuple[PartKind, str]]) -> Pieces:

