@@ -147,7 +147,7 @@ class Server:
                 ready()
                 await self.stop.wait()
                 accepting.cancel_scope.cancel()
-            log.info("shutting_down", grace_seconds=grace)
+            log.debug("shutting_down", grace_seconds=grace)
             connections.cancel_scope.deadline = trio.current_time() + grace + LAST_SECOND
             await host.stop()
             await turns.shut_down(ShuttingDown(), grace)
@@ -184,7 +184,8 @@ class Server:
             scope.deadline = trio.current_time() + self._config.limits.end_seconds
             await self.services.store.aclose()
             await self.services.screening.aclose()
-            await self.services.kept.aclose()
+            self.services.kept.clear()
+            await self.services.post.runs.finish()
             for engine in self.services.router.engines:
                 await engine.aclose()
 
@@ -201,6 +202,7 @@ async def serve(
     ``on_ready`` is called once connections are accepted; ``on_made`` is given the server before it listens, for its
     ``reload``. Raises ``ConfigError`` and ``OSError``.
     """
+    check(config)
     server = Server(config, build_services(config), KeyRing.from_config(config, key_lines(config)))
     if stop is not None:
         server.stop = stop

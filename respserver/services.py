@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import os
 import secrets
 import string
 import time
@@ -48,6 +49,13 @@ def build_services(
     metrics = Metrics()
     template = bundled_template()
     limits = config.limits
+    post = PostInference(
+        limits.post_queue,
+        _ledger(config),
+        max_tallied=limits.ledger_records,
+        max_unwritten=limits.ledger_waiting,
+        end_seconds=limits.end_seconds,
+    )
     return Services(
         config=config,
         store=store
@@ -58,16 +66,10 @@ def build_services(
             now=time.monotonic,
         ),
         router=Router(make_routes(config, [engine or _sim(config, template, script)]), metrics),
-        post=PostInference(
-            limits.post_queue,
-            _ledger(config),
-            max_tallied=limits.ledger_records,
-            max_unwritten=limits.ledger_waiting,
-            end_seconds=limits.end_seconds,
-        ),
+        post=post,
         metrics=metrics,
         token_cache=TokenCache(limits.token_cache_bytes),
-        kept=KeptContexts(limits.kept_contexts, limits.kept_context_bytes, limits.end_seconds),
+        kept=KeptContexts(limits.kept_contexts, limits.kept_context_bytes, post.runs.close_soon),
         screening=build_screening(config),
         slots=TurnSlots(limits.active_turns, limits.waiting_turns, metrics),
         suspensions=Suspensions(limits.suspended_rollouts, "server"),
@@ -111,7 +113,7 @@ def check_engines(routes: Sequence[RouteConfig], known: Collection[str] = ENGINE
 
 def new_id(prefix: str) -> str:
     """A fresh id: the prefix and 128 random bits or more, as clients know them."""
-    return f"{prefix}_{secrets.token_hex(12 if prefix == 'call' else 24)}"
+    return f"{prefix}_{os.urandom(12 if prefix == 'call' else 24).hex()}"
 
 
 @functools.cache

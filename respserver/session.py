@@ -26,7 +26,6 @@ from respserver.turn.interrupt import Interrupt
 from respserver.turn.record import invalid_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import run_turn
-from respserver.turn.runs import close_run
 from respserver.turn.services import Services
 from respserver.turn.slots import Suspensions
 from respserver.turn.stopwatch import Stopwatch
@@ -60,12 +59,13 @@ class LanePort:
         self._metrics = services.metrics
         self._suspensions = suspensions
         self._tool_seconds = services.config.limits.tool_seconds
-        self._wake: trio.MemorySendChannel[list[InputItem]] | None = None
+        self._outputs: list[InputItem] = []
+        self._woken = trio.Event()
         self._watch: Stopwatch | None = None
 
     def send(self, events: list[Event]) -> None:
         """Number, encode and write events; those that are due together leave in one write."""
-        self._socket.send_many([self.lane.send_event(event) for event in events])
+        self._socket.send_many(list(map(self.lane.send_event, events)))
 
     def send_failure(self, events: list[Event], error: ApiError) -> None:  # noqa: ARG002 - SSE shows the error too
         """``response.failed`` stands alone over WebSocket (F18)."""
@@ -82,7 +82,7 @@ class LanePort:
 
     async def _suspend(self, done: ResponseDone, pause: Pause, watch: Stopwatch) -> list[InputItem]:
         self._metrics.pauses += 1
-        self._wake, woken = trio.open_memory_channel[list[InputItem]](1)
+        self._woken = trio.Event()
         self._watch = watch
         self.lane.pause = pause
         self.send([done])
@@ -95,17 +95,18 @@ class LanePort:
             tool_seconds=self._tool_seconds,
         )
         with trio.move_on_after(self._tool_seconds):
-            return await woken.receive()
-        try:
-            return woken.receive_nowait()  # the outputs and the deadline came in the same moment
-        except trio.WouldBlock:
-            raise ToolTimeout(self._tool_seconds) from None
+            await self._woken.wait()
+        if not self._woken.is_set():
+            raise ToolTimeout(self._tool_seconds)
+        outputs, self._outputs = self._outputs, []
+        return outputs
 
     def wake(self, items: list[InputItem], message: Stopwatch) -> None:
         """The outputs are in: the suspended turn goes on. ``message`` runs since the last of them came."""
-        assert self._wake is not None and self._watch is not None  # noqa: PT018 - only what was suspended is resumed
+        assert self._watch is not None  # only what was suspended is resumed
         self._watch.go_on(message)
-        self._wake.send_nowait(items)
+        self._outputs = items
+        self._woken.set()
 
 
 class Session:
@@ -162,7 +163,7 @@ class Session:
                 await self._read()
                 nursery.cancel_scope.cancel()
         finally:
-            await self._free(self._connection.lane)
+            self._free(self._connection.lane)
             log.info("connection_closed", connection_id=self._id)
 
     async def _read(self) -> None:
@@ -215,7 +216,7 @@ class Session:
             except SocketClosed:
                 return
             self._connection.finish_create(create)
-            await self._free_dropped(lane)
+            self._free_dropped(lane)
             if self._connection.idle:
                 self._idle.set()
 
@@ -262,13 +263,13 @@ class Session:
     def _send_error(self, error: ApiError) -> None:
         self._socket.send_many([encode(error_frame(error))])
 
-    async def _free_dropped(self, lane: Lane) -> None:
+    def _free_dropped(self, lane: Lane) -> None:
         while lane.dropped:
-            await close_run(lane.dropped.pop().context, self._services.config.limits.end_seconds)
+            self._services.post.runs.close_soon(lane.dropped.pop().context)
 
-    async def _free(self, lane: Lane) -> None:
+    def _free(self, lane: Lane) -> None:
         """The connection cache is gone with its connection; what is stored may be continued elsewhere."""
         latest, lane.latest = lane.latest, None
         if latest is not None:
-            await self._services.kept.keep(self._port.tenant, latest)
-        await self._free_dropped(lane)
+            self._services.kept.keep(self._port.tenant, latest)
+        self._free_dropped(lane)

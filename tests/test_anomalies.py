@@ -15,7 +15,7 @@ import trio
 import trio.testing
 
 from respserver.auth import KeyRing
-from respserver.config import Config, Limits, Mode
+from respserver.config import Config, Mode
 from respserver.engines.sim import Script, Sim, call
 from respserver.errors import ModelFault, ScreeningFailed
 from respserver.ledger.base import LedgerError
@@ -26,6 +26,7 @@ from respserver.store.memory import MemoryStore
 from respserver.transport.app import make_app
 from respserver.transport.http import HttpTurns
 from respserver.transport.lifetime import INTERNAL, NORMAL, run_to_close
+from respserver.turn.kept import KeptContexts
 from respserver.turn.postinference import PostInference
 from respserver.turn.safety import Screening
 from respserver.turn.services import Services
@@ -73,10 +74,9 @@ class World:
         self.engine = FaultyEngine(Sim(bundled_template(), script=SCRIPT), of("engine"))
         self.ledger = FaultyLedger(of("ledger"))
         self.socket_faults = of("socket")
-        self.services: Services = build_services(
-            Config(mode=mode, limits=Limits(kept_contexts=1)), engine=self.engine, store=self.store
-        )
+        self.services: Services = build_services(Config(mode=mode), engine=self.engine, store=self.store)
         self.services.post = PostInference(100, self.ledger)
+        self.services.kept = KeptContexts(1, 1 << 20, self.services.post.runs.close_soon)
         if part == "classifier":
             self.services.screening = Screening(
                 [

@@ -130,3 +130,10 @@ def test_the_engine_always_knows_exactly_what_counts_as_seen(moves: list[tuple[s
         assert buffer.seen == len(engine)
         assert engine == whole[: len(engine)]
         assert TokenBuffer.frombytes(buffer.tobytes()).unseen().tolist() == whole
+
+
+def test_the_last_id_is_that_of_the_end() -> None:
+    buffer = TokenBuffer()
+    assert buffer.last is None
+    buffer.extend([5, 7])
+    assert buffer.last == 7

@@ -312,3 +312,23 @@ def test_whatever_is_sampled_parses_into_whole_items(ids: list[int]) -> None:
                 assert not part_is_open
                 item = None
     assert item is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "unshown"),
+    [
+        ([], [START]),
+        ([], [START, "assistant"]),
+        ([], [START, "assistant", CALL]),
+        ([], [START, "assistant", CALL, "ls"]),
+        ([START, "assistant", CALL, "ls", SEP], []),
+        ([START, "assistant", SEP, "a"], []),
+        ([START, "assistant", SEP, "a"], [CALL, "ls"]),
+        ([START, "assistant", END], []),
+        ([], []),
+    ],
+)
+def test_ids_that_no_delta_tells_of_are_counted(shown: Pieces, unshown: Pieces) -> None:
+    parser = OutputParser(TABLE)
+    parser.feed(TEMPLATE.tokenise([START, "assistant", END, *shown, *unshown]))
+    assert parser.unshown == len(TEMPLATE.tokenise(unshown))

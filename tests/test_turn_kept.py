@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from respserver.config import Config, Limits
-from respserver.embed import make_server
+from respserver.embed import make_server, running_server
 from respserver.engines.sim import Script, call
 from respserver.protocol.chain import Context, Latest, Past
+from respserver.server import Address
 from respserver.state import StoredItem
 from respserver.tokens.buffer import TokenBuffer
+from respserver.transport.http import HttpTurns
 from respserver.turn.kept import KeptContexts
+from respserver.turn.stopwatch import Stopwatch
 from tests.support.live import calls_of, http, output, post, text_of, tool
 from tests.support.spy import Spy
 from tests.support.talk import Talk, services
@@ -21,73 +26,56 @@ from tests.support.talk import Talk, services
 STORY = Script.of(call("first"), "one", "two", "three", on_end="repeat")
 
 
-class Run:
-    """An engine's run that can only be closed."""
-
-    closed = False
-
-    async def aclose(self) -> None:
-        self.closed = True
-
-
 def latest(name: str, *, stored: bool = True, text: bytes = b"") -> Latest:
     past = Past.after(None, [StoredItem("input", text)])
-    return Latest(
-        response_id=name,
-        context=Context(buffer=TokenBuffer(), fingerprint="", past=past, sequence=Run()),
-        stored=stored,
-    )
+    return Latest(response_id=name, context=Context(buffer=TokenBuffer(), fingerprint="", past=past), stored=stored)
 
 
-def is_closed(given: Latest, run: Any) -> bool:
-    return given.context.sequence is None and run.closed
-
-
-async def test_the_first_that_goes_on_takes_it_and_nobody_else() -> None:
-    kept = KeptContexts(2, 1 << 20, 1.0)
+def test_the_first_that_goes_on_takes_it_and_nobody_else() -> None:
+    given_up: list[Context] = []
+    kept = KeptContexts(2, 1 << 20, given_up.append)
     given = latest("a")
-    await kept.keep("me", given)
+    kept.keep("me", given)
     assert ("me", "a") in kept
     assert kept.take(("you", "a")) is None
     assert kept.take(("me", "a")) is given.context
     assert kept.take(("me", "a")) is None
-    assert (len(kept), kept.bytes) == (0, 0)
-    assert given.context.sequence is not None
+    assert (len(kept), kept.bytes, given_up) == (0, 0, [])
 
 
-async def test_the_longest_unused_is_closed_to_make_room() -> None:
-    kept = KeptContexts(2, 1 << 20, 1.0)
+def test_the_longest_unused_makes_room() -> None:
+    given_up: list[Context] = []
+    kept = KeptContexts(2, 1 << 20, given_up.append)
     given = [latest(name) for name in "abc"]
-    runs = [each.context.sequence for each in given]
     for each in given:
-        await kept.keep("me", each)
+        kept.keep("me", each)
     assert [("me", name) in kept for name in "abc"] == [False, True, True]
-    assert [is_closed(each, run) for each, run in zip(given, runs, strict=True)] == [True, False, False]
-    await kept.aclose()
-    assert all(is_closed(each, run) for each, run in zip(given, runs, strict=True))
+    assert [id(context) for context in given_up] == [id(given[0].context)]
+    kept.clear()
+    assert [id(context) for context in given_up] == [id(each.context) for each in given]
     assert (len(kept), kept.bytes) == (0, 0)
 
 
-async def test_bytes_bound_it_too_and_what_never_fits_is_closed_alone() -> None:
-    kept = KeptContexts(10, 10_000, 1.0)
+def test_bytes_bound_it_too_and_what_never_fits_goes_alone() -> None:
+    given_up: list[Context] = []
+    kept = KeptContexts(10, 10_000, given_up.append)
     small, large, huge = latest("small"), latest("large", text=b"x" * 7_000), latest("huge", text=b"x" * 10_000)
-    await kept.keep("me", small)
-    await kept.keep("me", huge)
+    kept.keep("me", small)
+    kept.keep("me", huge)
     assert ("me", "small") in kept
     assert ("me", "huge") not in kept
-    await kept.keep("me", large)
+    kept.keep("me", large)
     assert [key in kept for key in (("me", "small"), ("me", "large"))] == [False, True]
     assert 7_000 < kept.bytes <= 10_000
+    assert [id(context) for context in given_up] == [id(huge.context), id(small.context)]
 
 
-@pytest.mark.parametrize("limits", [(0, 1 << 20), (2, 0), (2, 1 << 20)])
-async def test_nothing_is_kept_that_is_not_stored_or_if_it_is_switched_off(limits: tuple[int, int]) -> None:
-    kept = KeptContexts(*limits, 1.0)
-    given = latest("a", stored=limits == (0, 1 << 20) or limits == (2, 0))
-    run = given.context.sequence
-    await kept.keep("me", given)
-    assert len(kept) == 0
-    assert is_closed(given, run)
+@pytest.mark.parametrize(("contexts", "size", "stored"), [(0, 1 << 20, True), (2, 0, True), (2, 1 << 20, False)])
+def test_nothing_is_kept_that_is_not_stored_or_if_it_is_switched_off(contexts: int, size: int, stored: bool) -> None:
+    given_up: list[Context] = []
+    kept = KeptContexts(contexts, size, given_up.append)
+    kept.keep("me", latest("a", stored=stored))
+    assert (len(kept), len(given_up)) == (0, 1)
 
 
 async def test_a_chained_request_gives_the_engine_what_is_new_and_says_so(serve: Any) -> None:
@@ -157,15 +145,47 @@ async def test_a_refused_continuation_leaves_a_stored_parent_to_be_continued(ser
     assert text_of((await post(server, input="on", previous_response_id=parent)).json()) == "one"
 
 
+class SlowToClose(Spy):
+    """Every run takes two seconds to close."""
+
+    async def open(self) -> Any:
+        sequence = await super().open()
+        close = sequence.aclose
+
+        async def aclose() -> None:
+            await trio.sleep(2.0)
+            await close()
+
+        sequence.aclose = aclose
+        return sequence
+
+
+@pytest.mark.parametrize("store", [False, True])
+async def test_no_answer_waits_for_an_engine_that_closes_a_run(
+    nursery: trio.Nursery, autojump_clock: Any, store: bool
+) -> None:
+    engine = SlowToClose(Script.of("fine", on_end="repeat"))
+    made = make_server(Config(port=0, limits=Limits(kept_contexts=1)), engine=engine)
+    nursery.start_soon(made.services.post.run)
+    turns = HttpTurns(made.services, nursery)
+    began = trio.current_time()
+    body = json.dumps({"model": "sim", "input": "go", "store": store}).encode()
+    for _ in range(3):
+        await turns.run(body, tenant="", request_id="req_1", watch=Stopwatch(trio.current_time))
+    assert trio.current_time() == began
+    await trio.sleep(2.1)
+    assert engine.sequences_open == len(made.services.kept) == int(store)
+
+
 async def test_the_server_closes_what_it_kept() -> None:
     spy = Spy(Script.of("zero"))
     made = make_server(Config(port=0, limits=Limits(grace_seconds=0)), engine=spy)
+    ready: list[Address] = []
     async with trio.open_nursery() as nursery:
-        ready = trio.Event()
-        nursery.start_soon(made.serve, lambda _: ready.set())
-        await ready.wait()
-        kept = latest("a")
-        run = kept.context.sequence
-        await made.services.kept.keep("me", kept)
+        nursery.start_soon(made.serve, ready.append)
+        while not ready:
+            await trio.testing.wait_all_tasks_blocked()
+        await post(running_server(made, ready[0]), input="go")
+        assert (len(made.services.kept), spy.sequences_open) == (1, 1)
         made.stop.set()
-    assert is_closed(kept, run)
+    assert (len(made.services.kept), spy.sequences_open) == (0, 0)

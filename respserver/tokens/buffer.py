@@ -63,6 +63,11 @@ class TokenBuffer:
         copy._ids = self._ids[:]
         return copy
 
+    @property
+    def last(self) -> int | None:
+        """The last id, or None if there is none."""
+        return self._ids[-1] if self._ids else None
+
     def since(self, start: int) -> array[int]:
         """A copy of the ids from index ``start`` on."""
         return self._ids[start:]

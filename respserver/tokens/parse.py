@@ -84,9 +84,8 @@ class OutputParser:
 
     def __init__(self, token_bytes: Sequence[bytes]) -> None:
         self._token_bytes = token_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._is_split = False
-        """Whether the decoder holds the first bytes of a character."""
+        self._begun = b""
+        """The first bytes of a character that is not complete."""
         self._at = _At.BETWEEN
         self._kind: ItemKind | None = None
         """The open item's; a call has it from its mark on, before it begins."""
@@ -99,6 +98,11 @@ class OutputParser:
     def between_items(self) -> bool:
         """Whether the ids so far are whole items: no frame is open."""
         return self._at is _At.BETWEEN
+
+    @property
+    def unshown(self) -> int:
+        """How many of the last ids belong to a frame of which no delta tells yet: its role, or a call's name."""
+        return self._position - self._item_start if self._at in (_At.ROLE, _At.NAME) else 0
 
     @property
     def reasoning_tokens(self) -> int:
@@ -212,16 +216,17 @@ class OutputParser:
 
     def _decode(self, data: bytes) -> str:
         """The characters that these bytes complete."""
-        if not self._is_split:
-            # Nearly every token is whole characters; strict decoding is four times faster than the decoder object.
+        if not self._begun:
             try:
-                return data.decode()
+                return data.decode()  # nearly every token is whole characters
             except UnicodeDecodeError:
                 pass
-        text = self._decoder.decode(data)
-        self._is_split = bool(self._decoder.getstate()[0])
+        data = self._begun + data
+        text, used = codecs.utf_8_decode(data, "replace", False)
+        self._begun = data[used:]
         return text
 
     def _rest(self) -> str:
-        self._is_split = False
-        return self._decoder.decode(b"", final=True)
+        """What is left of a character that was not completed, as U+FFFD."""
+        rest, self._begun = self._begun, b""
+        return rest.decode("utf-8", "replace")

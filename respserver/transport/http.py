@@ -142,6 +142,11 @@ class HttpTurns:
         self._closing: ApiError | None = None
         self._idle = trio.Event()
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether requests are refused before they become turns."""
+        return self._closing is not None
+
     async def run(self, body: bytes, *, tenant: str, request_id: str, watch: Stopwatch) -> TurnResult | SsePort:
         """Serve a POST body: a finished turn, or the port of a stream that has begun. ``watch`` runs since it came.
 
@@ -195,7 +200,7 @@ class HttpTurns:
             self._running.discard(interrupt)
             self._idle.set()
             if port.lane.latest is not None:
-                await self._services.kept.keep(port.tenant, port.lane.latest)
+                self._services.kept.keep(port.tenant, port.lane.latest)
 
     async def _stream(self, start: StartTurn, port: SsePort, interrupt: Interrupt, watch: Stopwatch) -> None:
         """Run a stream's turn. It runs in the server's own nursery: nothing may come out of here (F37)."""

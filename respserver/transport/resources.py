@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from typing import Any
 
 from respserver.errors import ModelNotFound, ResponseNotFound
@@ -26,7 +27,7 @@ async def delete_response(services: Services, response_id: str, tenant: str) -> 
     """Hide a stored response. Raises ``ResponseNotFound``."""
     if not await services.store.delete(response_id, tenant):
         raise ResponseNotFound(response_id)
-    await services.kept.drop((tenant, response_id))
+    services.kept.drop((tenant, response_id))
     return {"id": response_id, "object": "response", "deleted": True}
 
 
@@ -39,15 +40,18 @@ def get_model(services: Services, name: str) -> JsonObject:
     """One model; with patterns in the routing table any name that they match. Raises ``ModelNotFound``."""
     try:
         services.router.resolve(name)
-    except ModelNotFound:
-        raise ModelNotFound(name, status=404) from None
+    except ModelNotFound as error:
+        raise ModelNotFound(name, status=404, served=error.served) from None
     return _model(name)
 
 
 def model_names(services: Services) -> list[str]:
-    """Names that can be listed: routes without wildcards, and the engines' own."""
-    names = [route.pattern for route in services.router.routes if not GLOB & set(route.pattern)]
-    return list(dict.fromkeys([*names, *(route.engine.name for route in services.router.routes)]))
+    """Names that can be listed: routes without wildcards, and the engines' own if a route leads there."""
+    routes = services.router.routes
+    names = [route.pattern for route in routes if not GLOB & set(route.pattern)]
+    own = [route.engine.name for route in routes]
+    served = [name for name in own if any(fnmatch.fnmatchcase(name, route.pattern) for route in routes)]
+    return list(dict.fromkeys([*names, *served]))
 
 
 def _model(name: str) -> JsonObject:

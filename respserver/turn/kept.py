@@ -8,9 +8,9 @@ section 6): it is taken out by the first that goes on from it, and a second cont
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from respserver.protocol.chain import Context, Latest
-from respserver.turn.runs import close_run
 
 CONTEXT_BYTES = 2_000
 ID_BYTES = 150
@@ -25,14 +25,14 @@ _Key = tuple[str, str]
 class KeptContexts:
     """At most ``max_contexts`` of them in ``max_bytes``, the longest unused out first; 0 of either keeps none.
 
-    ``close_seconds`` is how long an engine may take to close a run.
+    ``close_soon`` gets what is given up, to close its engine's run.
     """
 
-    def __init__(self, max_contexts: int, max_bytes: int, close_seconds: float) -> None:
+    def __init__(self, max_contexts: int, max_bytes: int, close_soon: Callable[[Context], None]) -> None:
         self.bytes = 0
         self._max_contexts = max_contexts
         self._max_bytes = max_bytes
-        self._close_seconds = close_seconds
+        self._close_soon = close_soon
         self._entries: OrderedDict[_Key, tuple[Context, int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -46,17 +46,17 @@ class KeptContexts:
         """Whether anything is ever kept."""
         return self._max_contexts > 0 and self._max_bytes > 0
 
-    async def keep(self, tenant: str, latest: Latest) -> None:
+    def keep(self, tenant: str, latest: Latest) -> None:
         """Keep what its lane gives up, if it is stored and fits; what does not, or has to make room, is closed."""
         context = latest.context
         size = _size(context)
         if not latest.stored or not self.is_on or size > self._max_bytes:
-            await close_run(context, self._close_seconds)
+            self._close_soon(context)
             return
         self._entries[tenant, latest.response_id] = context, size
         self.bytes += size
         while len(self._entries) > self._max_contexts or self.bytes > self._max_bytes:
-            await self.drop(next(iter(self._entries)))
+            self.drop(next(iter(self._entries)))
 
     def take(self, key: _Key) -> Context | None:
         """The context, which is the caller's from now on; None if it is not here."""
@@ -67,16 +67,16 @@ class KeptContexts:
         self.bytes -= size
         return context
 
-    async def drop(self, key: _Key) -> None:
+    def drop(self, key: _Key) -> None:
         """Forget a context, if it is here."""
         context = self.take(key)
         if context is not None:
-            await close_run(context, self._close_seconds)
+            self._close_soon(context)
 
-    async def aclose(self) -> None:
+    def clear(self) -> None:
         """Forget all."""
         while self._entries:
-            await self.drop(next(iter(self._entries)))
+            self.drop(next(iter(self._entries)))
 
 
 def _size(context: Context) -> int:

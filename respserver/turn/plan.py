@@ -6,7 +6,6 @@ from __future__ import annotations
 import trio
 
 from respserver.errors import InvalidField, InvalidRequest, PreviousResponseNotFound
-from respserver.logger import get_logger
 from respserver.protocol.chain import Context, pair
 from respserver.protocol.commands import StartTurn
 from respserver.protocol.lane import Lane
@@ -16,15 +15,11 @@ from respserver.schema.tools import ToolDef, parse_tools
 from respserver.state import StoredItem
 from respserver.tokens.buffer import TokenBuffer
 from respserver.turn.hydrate import hydrate, past_items, read_items, rerender
+from respserver.turn.record import MAX_NAME
 from respserver.turn.routing import Route
-from respserver.turn.runs import close_run
 from respserver.turn.safety import Screening, Verdict, WholeContext, decode_verdict
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
-
-log = get_logger("respserver.turn")
-
-MAX_LOGGED_NAME = 64
 
 
 class Plan:
@@ -75,10 +70,10 @@ class Plan:
         self._owned = False
         return self.context
 
-    async def release(self) -> None:
+    def release(self) -> None:
         """Free the engine's run of a context that nobody goes on from."""
         if self._owned:
-            await close_run(self.context, self._services.config.limits.end_seconds)
+            self._services.post.runs.close_soon(self.context)
 
 
 async def make_plan(start: StartTurn, port: Port, services: Services, watch: Stopwatch) -> Plan:
@@ -91,7 +86,7 @@ async def make_plan(start: StartTurn, port: Port, services: Services, watch: Sto
         return await _admit(start, port, route, context, services, watch)
     except BaseException:
         if start.parent is None:  # the lane keeps its own
-            await close_run(context, services.config.limits.end_seconds)
+            services.post.runs.close_soon(context)
         raise
 
 
@@ -104,7 +99,7 @@ async def _parent_context(start: StartTurn, route: Route, tenant: str, services:
     key = tenant, start.hydrate
     if key in services.kept:
         if not await services.store.touch(start.hydrate, tenant):
-            await services.kept.drop(key)
+            services.kept.drop(key)
             raise PreviousResponseNotFound(start.hydrate)
         context = services.kept.take(key)  # None if another one was quicker
         if context is not None:
@@ -124,8 +119,7 @@ async def _admit(
     verdict = await screen_first(services.screening, context, [], items, decode_verdict(context.verdict))
     watch.begin("bind")
     for name in request.unknown:
-        services.metrics.count_unknown(name[:MAX_LOGGED_NAME])
-        log.debug("unknown_field", field=name[:MAX_LOGGED_NAME], connection_id=port.connection_id)
+        services.metrics.count_unknown(name[:MAX_NAME])
     return Plan(
         route, context, items, added, chosen, verdict, port.tenant, services, from_lane=start.parent is not None
     )

@@ -18,6 +18,7 @@ from respserver.ledger.memory import MemoryLedger
 from respserver.ledger.tally import Tally
 from respserver.ledger.writer import LedgerWriter
 from respserver.logger import get_logger
+from respserver.turn.runs import RunCloser
 from respserver.turn.stopwatch import Stopwatch
 
 __all__ = ["PostInference", "TurnRecord"]
@@ -29,7 +30,7 @@ _Entry = tuple[TurnRecord, Stopwatch | None]
 
 
 class PostInference:
-    """A bounded line of records and the worker that empties it into the log and the ledger.
+    """A bounded line of records and the worker that empties it into the log and the ledger; it closes runs, too.
 
     ``max_waiting`` bounds the line. ``ledger`` is the worker's to close; without one, as many rows are kept in memory.
     ``max_tallied`` is how many records the tally keeps, ``max_unwritten`` how many are kept while the ledger cannot be
@@ -51,6 +52,8 @@ class PostInference:
         """Counts what was written and what was lost."""
         self.tally = Tally(max_tallied)
         """Has each turn as soon as it is submitted."""
+        self.runs = RunCloser(end_seconds)
+        """Closes the engine runs that nobody goes on from."""
         self._end_seconds = end_seconds
         self._now = now
 
@@ -73,11 +76,13 @@ class PostInference:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.writer.run)
+                nursery.start_soon(self.runs.run)
                 async for entry in self._receive:
                     self._handle(*entry)
                 nursery.cancel_scope.cancel()
         finally:
             self._handle_rest()
+            await self.runs.finish()
             await self.writer.finish(self._end_seconds)
 
     def close(self) -> None:
@@ -127,6 +132,8 @@ def _log_line(record: TurnRecord) -> None:
         fields["pauses"] = record.pauses
     if record.error_code:
         fields["error_code"] = record.error_code
+    if record.unknown:
+        fields["unknown"] = ",".join(record.unknown)
     if record.verdict:
         fields["verdict"] = record.verdict
     fields.update({f"{stage}_ms": ms for stage, ms in msgspec.structs.asdict(record.timings_ms).items() if ms})

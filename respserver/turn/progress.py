@@ -19,10 +19,10 @@ from respserver.state import ResponseState, StoredItem
 from respserver.tokens.parse import OutputParser
 from respserver.turn.plan import Plan, screen_first, whole_context
 from respserver.turn.postinference import TurnRecord
-from respserver.turn.record import LEFT, loggable
+from respserver.turn.record import LEFT, loggable, loggable_names
 from respserver.turn.rendering import remember_sampled, render_head, render_items
 from respserver.turn.response import new_response, with_timings
-from respserver.turn.runs import close_run, run_of
+from respserver.turn.runs import run_of
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
@@ -78,7 +78,6 @@ class Progress:
     async def extend(self, context: Context, items: list[InputItem]) -> None:
         """Render new items into the buffer and give the engine what it has not had, while the classifiers that may
         run beside that do. Raises ``ApiError``."""
-        self._watch.begin("render")
         everything = whole_context(context, self._items, items)
         rendering = partial(self._extend, context, items)
         self.verdict = await self._services.screening.beside(rendering, items, everything, self.verdict)
@@ -99,7 +98,6 @@ class Progress:
 
     def sampler(self, context: Context) -> Sampler:
         """A sampling run on what the context holds now."""
-        self._watch.begin("sample")
         self._sampled_from = len(context.buffer)
         params = self._request.params
         self._sampler = Sampler(
@@ -227,6 +225,7 @@ class Progress:
             created_at=response.created_at,
             verdict=self.verdict.encode(),
             kind="rollout" if self._port.lane.suspends else "response",
+            unknown=loggable_names(self._request.unknown),
         )
 
     async def _open_run(self, context: Context) -> tuple[Sequence, int]:
@@ -237,7 +236,7 @@ class Progress:
         key = head_key(f"{route.engine.name}/{context.fingerprint}", instructions, request.tools)
         if context.sequence is not None and context.head_key == key:
             return run_of(context), context.head_tokens + context.buffer.seen
-        await close_run(context, services.config.limits.end_seconds)
+        services.post.runs.close_soon(context)
         self._watch.begin("render")
         head = await render_head(route.template, self._port.tenant, instructions, request.tools, services)
         self._watch.begin("extend")

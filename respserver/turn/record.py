@@ -11,6 +11,9 @@ from respserver.turn.services import Port
 
 LEFT = "cancelled"
 """Status, for the log and the ledger, of a turn whose client went away before its end."""
+MAX_NAME = 64
+MAX_NAMES = 8
+"""How much is told of the names of fields that the API does not have: they are the client's text."""
 _OWN_ID = re.compile(r"resp_[0-9A-Za-z_]{1,59}")
 
 
@@ -19,6 +22,7 @@ def refusal_record(request: CreateRequest, port: Port, error: ApiError | None) -
     record = invalid_record(request.params.previous_response_id, port, error)
     record.model = request.params.model or ""
     record.items_in = len(request.items)
+    record.unknown = loggable_names(request.unknown)
     return record
 
 
@@ -39,3 +43,8 @@ def invalid_record(previous_response_id: str | None, port: Port, error: ApiError
 def loggable(response_id: str | None) -> str | None:
     """An id for the log, if it looks like one of ours: people paste other things there, keys among them."""
     return response_id if response_id is None or _OWN_ID.fullmatch(response_id) else "[not one of ours]"
+
+
+def loggable_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The first few names of fields, each cut to a bearable length."""
+    return tuple(name[:MAX_NAME] for name in names[:MAX_NAMES])

@@ -48,7 +48,7 @@ class Router:
         for route in self.routes:
             if fnmatch.fnmatchcase(model, route.pattern):
                 return route
-        raise ModelNotFound(model)
+        raise ModelNotFound(model, served=tuple(route.pattern for route in self.routes))
 
 
 class KeptRoute:

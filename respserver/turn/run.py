@@ -62,7 +62,7 @@ async def run_turn(
             # Nothing is awaited since the terminal event: who has seen that finds the turn counted.
             services.post.submit(turn.record(), watch)
         finally:
-            await turn.release()
+            turn.release()
 
 
 class _Turn:
@@ -114,10 +114,12 @@ class _Turn:
                 return
             new_items = await self._suspend(progress, context)
             await progress.screen(context, new_items)
+            self.watch.begin("render")
 
     async def _sample(self, sampler: Sampler, progress: Progress) -> None:
+        feed = progress.emitter.feed
         while (deltas := await sampler.next()) is not None:
-            events = [event for delta in deltas for event in progress.emitter.feed(delta)]
+            events = [event for delta in deltas for event in feed(delta)]
             self.watch.begin("write")
             if sampler.has_ended:
                 progress.hold(events)
@@ -184,11 +186,11 @@ class _Turn:
             lane.publish(Latest(response_id=response_id, context=plan.hand_over(), stored=stored))
             self.port.send([*progress.take_held(), *progress.close()])
 
-    async def release(self) -> None:
+    def release(self) -> None:
         """Free the slot, and the engine's run unless the lane has it now."""
         self.slot.give_back()
         if self.plan is not None:
-            await self.plan.release()
+            self.plan.release()
 
     def record(self) -> TurnRecord:
         """The turn for post-inference."""

@@ -1,7 +1,8 @@
-"""The engine run that hangs on a context: opaque to ``protocol/``, a ``Sequence`` here."""
+"""The engine run that hangs on a context, opaque to ``protocol/`` and a ``Sequence`` here; and how it ends."""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import cast
 
 import trio
@@ -18,16 +19,43 @@ def run_of(context: Context) -> Sequence:
     return cast(Sequence, context.sequence)  # ``protocol/`` types it as an object
 
 
-async def close_run(context: Context, seconds: float) -> None:
-    """Close a context's run if it has one, also while cancelled, within a deadline. No turn is hurt by a close that
-    fails."""
-    if context.sequence is None:
-        return
-    sequence = run_of(context)
-    context.sequence = None
-    with trio.CancelScope(shield=True) as scope:
-        scope.deadline = trio.current_time() + seconds
-        try:
-            await sequence.aclose()
-        except Exception:
-            log.exception("run_close_failed")
+class RunCloser:
+    """Closes engine runs behind the turns: an engine may take its time, and nobody's answer waits for that.
+
+    ``seconds`` is how long one may take. A close that fails is logged and hurts nobody.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._waiting: deque[Sequence] = deque()
+        self._more = trio.Event()
+
+    def close_soon(self, context: Context) -> None:
+        """Take a context's run from it, if it has one, and close it; returns at once."""
+        if context.sequence is not None:
+            self._waiting.append(run_of(context))
+            context.sequence = None
+            self._more.set()
+
+    async def run(self) -> None:
+        """Close what comes, several at a time, until cancelled; closes that have begun may end in their time."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                while self._waiting:
+                    nursery.start_soon(self._close, self._waiting.popleft())
+                self._more = trio.Event()
+                await self._more.wait()
+
+    async def finish(self) -> None:
+        """Close what is left, when ``run`` has ended."""
+        async with trio.open_nursery() as nursery:
+            while self._waiting:
+                nursery.start_soon(self._close, self._waiting.popleft())
+
+    async def _close(self, sequence: Sequence) -> None:
+        with trio.CancelScope(shield=True) as scope:
+            scope.deadline = trio.current_time() + self._seconds
+            try:
+                await sequence.aclose()
+            except Exception:
+                log.exception("run_close_failed")

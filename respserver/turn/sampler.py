@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence as Ids
 
 import msgspec
@@ -43,6 +44,10 @@ class Sampler:
         self._metrics = metrics
         self._watch = watch
         self._in_call = False
+        self._is_done = False
+        """Whether the one call that may be made is whole."""
+        self._unshown = array("I")
+        """Sampled ids of a frame that the client has heard nothing of; they are the engine's alone so far."""
 
     async def next(self) -> list[Delta] | None:
         """The deltas of the next batch, or None at the end. Raises ``ModelFault``."""
@@ -52,18 +57,12 @@ class Sampler:
         batch = await self._sequence.next(self._next_params())
         self._watch.begin("emit")
         deltas, taken = self._take(batch.ids)
-        self._buffer.extend_sampled(batch.ids[:taken])
+        self._keep(batch.ids[:taken])
         self.tokens += taken
         self._metrics.tokens_sampled += taken
-        if taken < len(batch.ids):
-            self._watch.begin("sample")
-            await self._sequence.discard(len(batch.ids) - taken)
-            self._watch.begin("emit")
+        if taken < len(batch.ids) or batch.finished or self._is_done:
             self.has_ended = True
-        elif batch.finished:
-            self.has_ended = True
-        if self.has_ended:
-            self._close_context()
+            await self._end(len(batch.ids) - taken)
             deltas += self._parser.finish()
         return deltas
 
@@ -84,6 +83,7 @@ class Sampler:
             deltas += fresh
             if self._ends_call(fresh):
                 self.cut = False
+                self._is_done = True
                 return deltas, index + 1
         return deltas, room
 
@@ -96,7 +96,24 @@ class Sampler:
                 return True
         return False
 
-    def _close_context(self) -> None:
-        """A run that broke off inside an item leaves that item closed: contexts are whole items, one after another."""
-        if not self._parser.between_items:
+    def _keep(self, ids: Ids[int]) -> None:
+        """Let the buffer have what the client has been told of."""
+        unshown = self._parser.unshown
+        if not unshown and not self._unshown:
+            self._buffer.extend_sampled(ids)
+            return
+        self._unshown.extend(ids)
+        shown = len(self._unshown) - unshown
+        self._buffer.extend_sampled(self._unshown[:shown])
+        del self._unshown[:shown]
+
+    async def _end(self, surplus: int) -> None:
+        """Make the context whole items, one after another, that the client knows too: what was not shown, and
+        ``surplus`` ids behind it, were never said, and an item that broke off is closed."""
+        surplus += len(self._unshown)
+        if surplus:
+            self._watch.begin("sample")
+            await self._sequence.discard(surplus)
+            self._watch.begin("emit")
+        if not self._parser.between_items and self._buffer.last not in (None, Special.END, Special.STOP):
             self._buffer.extend([Special.END])

@@ -3,11 +3,12 @@
 Terms are sequences of words, looked up in a table by their first word, and not branches of one big expression: the
 work is linear in the text and the same for ten terms and ten thousand, and terms that overlap or hold one another are
 all found. A pattern is searched by itself, so that its groups and references count from 1.
+
+Nothing here runs on a long text as a whole: `re` holds the interpreter lock, so a thread would hold up the others too.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,9 +22,16 @@ from respserver.schema.items import InputItem
 from respserver.turn.safety.base import PASS, Action, Verdict
 from respserver.turn.safety.texts import texts_of
 
-BATCH_WORDS = 4096
-BATCH_CHARACTERS = 1 << 15
-"""About 1 ms of work, after which other tasks may run."""
+PIECE_CHARACTERS = 1 << 12
+"""A text is read in pieces of at least so many and at most twice as many characters: about 1 ms of work, after which
+other tasks may run."""
+WINDOW_CHARACTERS = 1 << 10
+REACH_CHARACTERS = 1 << 10
+"""A pattern is searched in a text from so many beginnings at a time, and sees so much behind the last of them. This
+also bounds a pattern that tries every beginning with every end; one search cannot be stopped."""
+MARKS = 64
+"""More characters in a row that are neither words nor white space are normalised apart. No text that is meant to be
+read has more than 30 marks on a letter (UAX 15, section 13), and Python sorts them in quadratic time."""
 
 _UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -32,8 +40,11 @@ _UNSPACED = (
 _WORD = re.compile(rf"[^\W{_UNSPACED}]+|[{_UNSPACED}]|[^\w\s]")
 _ASCII_WORD = re.compile(r"[a-z0-9_]+|[^a-z0-9_\s]", re.ASCII)
 """The same for ASCII in lower case, three times as fast."""
-_INVISIBLE = dict.fromkeys([0xAD, 0x34F, 0x61C, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070),
-                            *range(0xFE00, 0xFE10), 0xFEFF])  # fmt: skip
+_CUT = re.compile(r"[\s!-/:-@\[-^`{-~\u4e00-\u9fff]")
+"""What begins a word or stands between words, and changes nothing in front of it when it is normalised."""
+_MANY_MARKS = re.compile(rf"[^\w\s]{{{MARKS + 1}}}")
+_FEW_MARKS = re.compile(rf"[\w\s]*[^\w\s]{{0,{MARKS}}}")
+_INVISIBLE = re.compile("[\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]+")
 """Characters that nobody sees, such as the soft hyphen, would else hide a term."""
 _PREFIXED = re.compile(r"(?P<prefix>.*?)\s*:(?:\s+|$)(?P<rest>.*)")
 _PREFIX = re.compile(r"(?:(?P<action>block|flag)(?:\s+|$))?(?P<category>[A-Za-z0-9][A-Za-z0-9_./-]{0,63})?")
@@ -65,7 +76,7 @@ class TermsClassifier:
         for characters, said in _search(self._terms, items):
             found = found.merged(said)
             worked += characters
-            if worked >= BATCH_CHARACTERS:
+            if worked >= PIECE_CHARACTERS:
                 worked = 0
                 await trio.lowlevel.checkpoint()
         return found
@@ -102,7 +113,27 @@ def normalise(text: str) -> str:
     """The form in which texts are compared: case, width, ligatures and invisible characters make no difference."""
     if text.isascii():
         return text.lower()
-    visible = unicodedata.normalize("NFKC", text).translate(_INVISIBLE)
+    if _MANY_MARKS.search(text):
+        return "".join(map(_normalise, _FEW_MARKS.findall(text)))
+    return _normalise(text)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """A text in pieces that can be normalised and searched for words by themselves.
+
+    They are cut between words. Where there is none, in a "word" of thousands of letters, the cut is anywhere.
+    """
+    start = 0
+    while len(text) - start > 2 * PIECE_CHARACTERS:
+        cut = _CUT.search(text, start + PIECE_CHARACTERS, start + 2 * PIECE_CHARACTERS)
+        end = cut.start() if cut else start + 2 * PIECE_CHARACTERS
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _normalise(text: str) -> str:
+    visible = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
     return unicodedata.normalize("NFKC", visible.casefold())
 
 
@@ -119,7 +150,7 @@ def _read_line(text: str, category: str) -> tuple[Verdict, str]:
 
 
 def _words(text: str) -> list[str]:
-    words = [word for batch in _batches(normalise(text)) for word in batch]
+    words = _split(normalise(text))
     if not words:
         raise ValueError("there is no term")
     return words
@@ -139,31 +170,32 @@ def _search(terms: Terms, items: Iterable[InputItem]) -> Iterator[tuple[int, Ver
     """What is found, piece by piece, each with the characters that it took."""
     for item in items:
         for text in texts_of(item):
-            normal = normalise(text)
-            yield from _search_words(terms, normal)
+            normal: list[str] = []
+            kept: list[str] = []
+            for piece in map(normalise, pieces(text)):
+                normal.append(piece)
+                words = kept + _split(piece)
+                yield len(piece), _find(terms, words)
+                # A term may begin in one piece and end in the next.
+                kept = words[1 - terms.longest :] if terms.longest > 1 else []
+            whole = "".join(normal)
             for pattern, verdict in terms.patterns:
-                yield len(normal), verdict if pattern.search(normal) else PASS
+                yield from _search_pattern(pattern, verdict, whole)
 
 
-def _search_words(terms: Terms, text: str) -> Iterator[tuple[int, Verdict]]:
-    if not terms.by_first_word:
-        return
-    kept: list[str] = []
-    for batch in _batches(text):
-        words = kept + batch
-        yield sum(map(len, batch)), _find(terms, words)
-        # A term may begin in one batch and end in the next.
-        kept = words[-(terms.longest - 1) :] if terms.longest > 1 else []
+def _search_pattern(pattern: re.Pattern[str], verdict: Verdict, text: str) -> Iterator[tuple[int, Verdict]]:
+    """Window by window, each with what it reaches; what begins behind a window is left to the next one."""
+    start = 0
+    while len(text) - start > WINDOW_CHARACTERS + REACH_CHARACTERS:
+        end = start + WINDOW_CHARACTERS
+        match = pattern.search(text, start, end + REACH_CHARACTERS)
+        yield WINDOW_CHARACTERS + REACH_CHARACTERS, verdict if match and match.start() < end else PASS
+        start = end
+    yield len(text) - start, verdict if pattern.search(text, start) else PASS
 
 
-def _batches(text: str) -> Iterator[list[str]]:
-    word = _ASCII_WORD if text.isascii() else _WORD
-    if len(text) <= BATCH_CHARACTERS:
-        yield word.findall(text)
-        return
-    matches = word.finditer(text)
-    while batch := [match[0] for match in itertools.islice(matches, BATCH_WORDS)]:
-        yield batch
+def _split(normal: str) -> list[str]:
+    return (_ASCII_WORD if normal.isascii() else _WORD).findall(normal)
 
 
 def _find(terms: Terms, words: list[str]) -> Verdict:
