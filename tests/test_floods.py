@@ -1,19 +1,24 @@
-"""Floods of frames: they are served or refused, and they hold up nobody else."""
+"""Floods of frames: they are served or refused, they hold up nobody else, and they fill no memory."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tracemalloc
+import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
 
+from respserver.transport import outbox
 from respserver.transport.frame_meter import FRAMES_AT_ONCE, MAX_FRAGMENTS
 from respserver.transport.hosting import MESSAGE_SOCKET_BYTES
 from respserver.transport.outbox import Outbox
 from tests.support.live import PATIENCE, Wire, text_of
-from tests.support.raw_websocket import CLOSE, CONTINUATION, PING, PONG, TEXT, client_frame
-from tests.support.roads import LATE, ROADS, raw_wire
+from tests.support.raw_websocket import CLOSE, CONTINUATION, PING, PONG, TEXT, client_frame, request
+from tests.support.roads import LATE, ROADS, raw_connection, raw_wire
 from tests.support.websocket_host import client_of
 
 EMPTY = client_frame(CONTINUATION, b"", final=False)
@@ -116,3 +121,74 @@ async def test_a_message_of_17_megabytes_closes_with_1009_and_others_are_served(
         await trio.sleep(PATIENCE)
     assert codes == [1009]
     assert text_of(await other.completed(input="still here")) == "You said: still here"
+
+
+# --------------------------------------------------------------------------------------------------------- memory
+
+MIB = 1 << 20
+SENT = 64 * MIB
+SPACE = 4 * MIB
+"""Several times the limit of a message, and far less than what is sent or would come out."""
+BLOCK = bytes(256 << 10)
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+async def pour(client: Any, first: bytes, block: bytes) -> None:
+    """Send on and on, whatever the server answers, until it takes no more or has been sent a lot."""
+    await client.stream.send_all(first)
+    with contextlib.suppress(trio.BrokenResourceError):
+        for _ in range(SENT // len(block)):
+            await client.stream.send_all(block)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "block"),
+    [
+        (client_frame(TEXT, bytes(SENT))[:14], BLOCK),
+        (client_frame(TEXT, b"x", final=False), client_frame(CONTINUATION, BLOCK, final=False)),
+        (client_frame(TEXT, BLOCK * 8), client_frame(TEXT, BLOCK * 8)),
+    ],
+    ids=["one frame", "fragments", "messages"],
+)
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.usefixtures("traced")
+async def test_a_client_that_sends_on_after_its_1009_is_cut_off_and_costs_little(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, road: str, first: bytes, block: bytes
+) -> None:
+    monkeypatch.setattr(outbox, "LINGER_SECONDS", 0.2)
+    caplog.set_level("INFO", "respserver.session")
+    async with raw_wire(await serve(limits={"message_bytes": MIB}), road) as client, trio.open_nursery() as nursery:
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        nursery.start_soon(pour, client, first, block)
+        assert await client.closed() == 1009
+        _, peak = tracemalloc.get_traced_memory()
+    assert peak - before < SPACE
+    assert [record.getMessage() for record in caplog.records] == ["connection_opened", "connection_closed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.usefixtures("traced")
+async def test_a_message_that_would_inflate_is_not_inflated(serve: Any, road: str) -> None:
+    compressor = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    pieces = [compressor.compress(BLOCK) for _ in range(SENT // len(BLOCK))]
+    bomb = bytearray(client_frame(TEXT, b"".join(pieces) + compressor.flush(zlib.Z_SYNC_FLUSH)))
+    bomb[0] |= 0x40  # RSV1: compressed
+    async with raw_connection(await serve(limits={"message_bytes": MIB}), road) as client:
+        await client.stream.send_all(request(Sec_WebSocket_Extensions="permessage-deflate"))
+        assert b"extensions" not in (await client.head()).lower()
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        with contextlib.suppress(trio.BrokenResourceError):
+            await client.stream.send_all(bomb)
+        await client.closed()
+        _, peak = tracemalloc.get_traced_memory()
+    assert peak - before < SPACE

@@ -1,4 +1,4 @@
-"""WebSocket over ASGI: the same promises to the session, and a real late upgrade through hypercorn."""
+"""WebSocket over ASGI: the same promises to the session."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from respserver.config import Limits
 from respserver.errors import ApiError, QueueFull
 from respserver.message_socket import Socket, SocketClosed
 from respserver.transport.asgi_socket import serve_asgi_websocket
-from respserver.transport.hosting import HttpHost
 from respserver.transport.lifetime import CLOSE_SECONDS, ECHOES, OUTBOX_MULTIPLE, Run
-from respserver.transport.outbox import Outbox
-from tests.support.raw_websocket import CLOSE, TEXT, Frame, RawClient, client_frame, close_frame
 
 # Any in this file: ASGI scopes and messages are open dictionaries.
 
@@ -99,32 +96,17 @@ async def test_a_refusal_is_plain_http() -> None:
     assert json.loads(body["body"])["error"]["code"] == "queue_full"
 
 
-@pytest.mark.parametrize(
-    ("message", "code"),
-    [
-        ({"type": "websocket.receive", "bytes": b"{}", "text": None}, 1003),
-        (text("x" * 1025), 1009),
-        (text("é" * 513), 1009),
-    ],
-)
-async def test_a_message_that_is_not_taken_closes_with_its_code(message: dict[str, Any], code: int) -> None:
+async def test_a_binary_message_closes_with_1003() -> None:
     async def run(socket: Socket, admitted: str) -> None:
         for _ in range(2):
             with pytest.raises(SocketClosed) as caught:
                 await socket.receive()
-            assert caught.value.code == code
+            assert caught.value.code == 1003
         with pytest.raises(SocketClosed):
             socket.send_many([b"late"])
 
-    sent = await Server(message).serve(run)
-    assert [message.get("code") for message in sent] == [None, code]
-
-
-async def test_a_message_of_exactly_the_limit_in_bytes_is_taken() -> None:
-    async def run(socket: Socket, admitted: str) -> None:
-        assert len(await socket.receive()) == 512
-
-    await Server(text("é" * 512)).serve(run)
+    sent = await Server({"type": "websocket.receive", "bytes": b"{}", "text": None}).serve(run)
+    assert [message.get("code") for message in sent] == [None, 1003]
 
 
 @pytest.mark.parametrize(("told", "code"), [(1006, None), (1001, 1001)])
@@ -138,6 +120,32 @@ async def test_a_client_that_leaves_is_told_to_the_session(told: int, code: int 
 
     sent = await Server({"type": "websocket.disconnect", "code": told}).serve(run)
     assert sent == [{"type": "websocket.accept"}]
+
+
+async def test_others_have_their_turn_between_messages_although_the_server_waits_for_nothing() -> None:
+    """Such a server is hypercorn once the client has gone."""
+    turns = 0
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async def run(socket: Socket, admitted: str) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            socket.send_many([b"x"] * 100)
+            await socket.close(1000)
+            nursery.cancel_scope.cancel()
+
+    await serve_asgi_websocket(SCOPE, Server().receive, send, limits=LIMITS, admit=welcome, run=run)
+    assert len(sent) == 102
+    assert turns > 50
 
 
 async def test_drain_waits_while_too_much_is_pending(autojump_clock: trio.testing.MockClock) -> None:
@@ -228,39 +236,3 @@ async def test_a_session_that_raises_closes_with_1011() -> None:
         raise ValueError("a bug")
 
     assert (await Server().serve(run))[-1]["code"] == 1011
-
-
-async def test_an_upgrade_on_a_used_connection_is_served_by_the_same_session() -> None:
-    async def echo(socket: Socket, admitted: str) -> None:
-        while True:
-            socket.send_many([(await socket.receive()).encode()])
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "websocket":
-            await serve_asgi_websocket(scope, receive, send, limits=LIMITS, admit=welcome, run=echo)
-        else:
-            await send({"type": "http.response.start", "status": 204, "headers": []})
-            await send({"type": "http.response.body"})
-
-    async def serve(stream: trio.SocketStream) -> None:
-        outbox = Outbox(stream, limit_bytes=4096, write_seconds=1)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(outbox.run)
-            await HttpHost(app, LIMITS).serve(outbox)
-            await outbox.aclose()
-
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    with trio.fail_after(5):
-        async with listener, trio.open_nursery() as nursery:
-            stream = await trio.testing.open_stream_to_socket_listener(listener)
-            nursery.start_soon(serve, await listener.accept())
-            client = RawClient(stream)
-            await stream.send_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-            assert b" 204" in await client.head()
-            await client.open(behind=client_frame(TEXT, b"early"))
-            assert await client.frame() == Frame(TEXT, b"early")
-            await stream.send_all(client_frame(TEXT, b"late but welcome"))
-            assert await client.frame() == Frame(TEXT, b"late but welcome")
-            await stream.send_all(close_frame(1000))
-            assert (await client.frame()).opcode == CLOSE
-            await stream.aclose()

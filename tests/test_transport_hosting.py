@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import ssl
 from typing import Any
 
 import hypercorn
 import pytest
 import trio
 import trio.testing
-import trustme
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.h11 import H11Protocol, H11WSConnection
 from hypercorn.protocol.ws_stream import WSStream
@@ -20,7 +18,9 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.utils import wrap_app
 from quart_trio import QuartTrio
 
-from tests.support.http_host import GET, POST, app, ask, hosted
+from respserver.transport.hosting import View
+from respserver.transport.outbox import Outbox
+from tests.support.http_host import GET, POST, app, ask, hosted, tls_contexts
 from tests.support.raw_websocket import RawClient, client_frame, request
 
 # Any in this file: ASGI scopes and messages are open dictionaries.
@@ -60,8 +60,13 @@ def test_hypercorn_changes_protocols_and_refuses_only_where_we_have_our_own() ->
     assert "await self._send_error_response(error.error_status_hint)" in source
     assert source.count("self.connection = H11WSConnection(") == 1
     assert H11WSConnection.our_state is None
+    assert "self.buffer = bytearray(h11_connection.trailing_data[0])" in inspect.getsource(H11WSConnection.__init__)
+    assert "self.connection.receive_data(event.data)" in inspect.getsource(H11Protocol.handle)
     run = inspect.getsource(TCPServer.run)
     assert run.index("self.protocol = ProtocolWrapper(") < run.index("await self._read_data()")
+    for word in ("self.app_put = await", "self.app_put({", "self.connection.receive_data(event.data)"):
+        assert word in inspect.getsource(WSStream.handle)
+    assert "except LocalProtocolError:\n            pass" in inspect.getsource(WSStream._send_wsproto_event)
     accept = inspect.getsource(WSStream._accept)
     assert accept.index("self.handshake.accept(") < accept.index("Response(stream_id")
 
@@ -99,6 +104,22 @@ async def test_what_is_no_request_is_refused_in_the_apis_words(sent: bytes, stat
         head, _, body = (await client.rest()).partition(b"\r\n\r\n")
         assert int(head.split()[1]) == status
         assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
+async def test_behind_a_last_word_nothing_is_written_that_was_begun_before() -> None:
+    """Hypercorn makes bytes, waits for its lock, and only then writes."""
+    theirs, ours = trio.testing.memory_stream_pair()
+    outbox = Outbox(ours, limit_bytes=1 << 20, write_seconds=1)
+    view = View(outbox)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run)
+        await view.send_all(b"words ")
+        view.end_with(b"last word")
+        view.end_with(b"another")
+        await view.send_all(b"late words")
+        await view.aclose()
+    with trio.fail_after(1):
+        assert await RawClient(theirs).rest() == b"words last word"
 
 
 async def test_an_answer_survives_the_upload_that_it_refuses() -> None:
@@ -187,11 +208,7 @@ async def test_the_hooks_of_a_quart_app_run_around_the_block() -> None:
 
 
 async def test_tls_requests_are_served_as_https() -> None:
-    authority = trustme.CA()
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("server.test").configure_cert(server)
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
+    server, trusting = tls_contexts()
     async with hosted(context=server) as (_, tcp):
         stream = trio.SSLStream(tcp, trusting, server_hostname="server.test")
         client = RawClient(stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import trio.testing
 
 from respserver.config import Limits
 from respserver.transport.hosting import KEEP_ALIVE_SECONDS, AsgiApp
-from tests.support.http_host import APPS, GET, POST, STALLED, ask, hosted, quart_app
+from tests.support.http_host import APPS, GET, POST, STALLED, ask, hosted, quart_app, tls_contexts
+from tests.support.http_host import app as plain_app
 from tests.support.raw_websocket import RawClient
 
 
@@ -52,6 +54,46 @@ async def test_stop_answers_half_a_request_with_503_at_once() -> None:
         assert b'"server_shutting_down"' in answer
 
 
+async def test_a_body_that_stalls_is_answered_408_before_the_end(autojump_clock: trio.testing.MockClock) -> None:
+    autojump_clock.autojump_threshold = 0.01  # real sockets need real moments
+    async with hosted(quart_app()) as (_, stream):
+        await stream.send_all(POST[:-1])
+        head, _, body = (await RawClient(stream).rest()).partition(b"\r\n\r\n")
+        assert trio.current_time() == pytest.approx(KEEP_ALIVE_SECONDS, abs=3)
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in head.lower()
+    assert json.loads(body)["error"]["code"] == "request_timeout"
+
+
+@pytest.mark.parametrize("stops", [False, True])
+async def test_a_body_that_breaks_http_is_answered_once_however_long_its_app_stays(
+    stops: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "respserver.transport")
+    over = trio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await plain_app(scope, receive, send)
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await over.wait()
+
+    with trio.fail_after(3):
+        async with hosted(app) as (host, stream):
+            chunked = POST.replace(b"Content-Length: 4", b"Transfer-Encoding: chunked")[:-4]
+            await stream.send_all(chunked + b"1\r\nx\r\n")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            await stream.send_all(b"no chunk\r\n")
+            if stops:
+                await host.stop()
+            answers = (await RawClient(stream).rest()).split(b"HTTP/1.1 ")[1:]
+            over.set()
+    assert len(answers) == 1
+    assert answers[0][:3] in ([b"400", b"503"] if stops else [b"400"])
+    assert [record.getMessage() for record in caplog.records].count("refused") == 1
+
+
 async def test_stop_lets_a_request_end_and_begins_no_other() -> None:
     gate = trio.Event()
     async with hosted(quart_app(gate=gate)) as (host, stream):
@@ -68,11 +110,32 @@ async def test_stop_lets_a_request_end_and_begins_no_other() -> None:
         assert body == b"body"
 
 
-async def test_a_stalled_reader_cannot_hold_up_the_end() -> None:
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
+async def test_a_stalled_reader_cannot_hold_up_the_end(is_tls: bool) -> None:
     """Hypercorn shields its sends; only the outbox can free them."""
+    server, trusting = tls_contexts()
     with trio.fail_after(3):
-        async with hosted(limits=STALLED) as (_, stream):
+        async with hosted(limits=STALLED, context=server if is_tls else None) as (_, tcp):
+            stream = trio.SSLStream(tcp, trusting, server_hostname="server.test") if is_tls else tcp
             await ask(RawClient(stream), GET.replace(b"/x", b"/flood"))
+
+
+async def test_no_further_request_is_begun_for_a_client_that_was_given_up() -> None:
+    begun = 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal begun
+        if scope["type"] == "lifespan":
+            await plain_app(scope, receive, send)
+            return
+        begun += 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(8 << 20)})
+
+    with trio.fail_after(3):
+        async with hosted(app, limits=STALLED) as (_, stream):
+            await stream.send_all(GET * 3)
+    assert begun == 1
 
 
 async def test_a_cancelled_connection_ends_although_its_send_is_shielded() -> None:

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from respserver.transport.keep_alive import Requests
+from respserver.transport.keep_alive import BODY_BYTES_PER_SECOND, SLOW_BODY_SECONDS, Requests
 
 # Any in this file: ASGI scopes and messages are open dictionaries.
 
@@ -40,6 +40,12 @@ class Peer:
 
     async def serve(self, scope: dict[str, Any] = HTTP) -> None:
         await self.requests(scope, self._given.receive, self.send)
+
+    async def drip(self, size: int) -> None:
+        """A part of a body of this size each second, for ever."""
+        while True:
+            await self.give.send({**PART, "body": bytes(size)})
+            await trio.sleep(1)
 
     async def seconds_until_over(self) -> float:
         began = trio.current_time()
@@ -77,6 +83,45 @@ async def test_a_body_that_goes_on_coming_is_waited_for_and_one_that_stalls_is_n
         assert peer.requests.are_arriving
         assert await peer.seconds_until_over() == pytest.approx(IDLE)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("rate", "of_its_time"), [(1, 1), (BODY_BYTES_PER_SECOND // 2, 2)])
+async def test_a_body_that_drips_is_cut_once_it_is_behind_its_least_rate(
+    autojump_clock: MockClock, rate: int, of_its_time: float
+) -> None:
+    """Half the least rate gives it twice the time."""
+    peer = Peer()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.serve)
+        nursery.start_soon(peer.drip, rate)
+        with trio.fail_after(SLOW_BODY_SECONDS * 4):
+            assert await peer.seconds_until_over() == pytest.approx(SLOW_BODY_SECONDS * of_its_time, abs=2)
+        assert peer.requests.are_arriving
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_body_that_keeps_to_the_least_rate_has_all_the_time_it_needs(autojump_clock: MockClock) -> None:
+    peer = Peer()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.serve)
+        with trio.move_on_after(SLOW_BODY_SECONDS * 4):
+            nursery.start_soon(peer.drip, BODY_BYTES_PER_SECOND)
+            await peer.requests.wait_over()
+            raise AssertionError("the body was cut")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slow_body_takes_no_time_from_what_follows_it(autojump_clock: MockClock) -> None:
+    peer = Peer()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.serve)
+        for _ in range(int(SLOW_BODY_SECONDS // IDLE)):
+            peer.give.send_nowait(PART)
+            await trio.sleep(IDLE * 0.9)
+        peer.give.send_nowait(LAST_PART)
+        await trio.sleep(SLOW_BODY_SECONDS)
+        peer.release.set()
+        assert await peer.seconds_until_over() == pytest.approx(IDLE)
 
 
 async def test_a_request_that_comes_in_the_last_moment_is_served(autojump_clock: MockClock) -> None:

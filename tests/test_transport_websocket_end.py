@@ -13,6 +13,7 @@ import trio_websocket
 from respserver.config import Limits
 from respserver.message_socket import Socket, SocketClosed
 from respserver.transport.lifetime import CLOSE_SECONDS, ECHOES, OUTBOX_MULTIPLE
+from tests.support.http_host import tls_contexts
 from tests.support.raw_websocket import (
     CLOSE,
     PING,
@@ -61,6 +62,30 @@ async def test_a_peer_in_the_middle_of_a_long_upload_is_not_given_up(autojump_cl
         opcodes = set()
         while TEXT not in opcodes:
             opcodes.add((await client.frame()).opcode)
+
+
+async def test_a_peer_that_reads_late_is_not_given_up_for_a_ping_that_it_could_not_see(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The ping is behind what it has not read yet. How long it may take for that is the outbox's to judge."""
+    opened = trio.Event()
+
+    async def run(socket: Socket, admitted: str) -> None:
+        await opened.wait()
+        socket.send_many([b"x" * 5000])
+        await echo(socket, admitted)
+
+    limits = Limits(ping_seconds=5, pong_seconds=10, write_seconds=60)
+    theirs, ours = trio.testing.lockstep_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, ours, limits, welcome, run)
+        client = RawClient(theirs)
+        await client.open()
+        opened.set()
+        await trio.sleep(50)
+        assert await client.frame() == Frame(TEXT, b"x" * 5000)
+        assert (await client.frame()).opcode == PING
+        nursery.cancel_scope.cancel()
 
 
 async def test_without_an_interval_there_is_no_ping(autojump_clock: trio.testing.MockClock) -> None:
@@ -209,7 +234,10 @@ async def test_a_client_that_vanishes_ends_the_session_at_once(
     assert ended_at[0] - vanished_at < 1
 
 
-async def test_a_stalled_client_is_given_up_and_its_session_told(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
+async def test_a_stalled_client_is_given_up_and_its_session_told(
+    is_tls: bool, autojump_clock: trio.testing.MockClock
+) -> None:
     told: list[SocketClosed] = []
     opened = trio.Event()
 
@@ -222,13 +250,25 @@ async def test_a_stalled_client_is_given_up_and_its_session_told(autojump_clock:
         with pytest.raises(SocketClosed):
             socket.send_many([b"more"])
 
-    theirs, ours = trio.testing.lockstep_stream_pair()
+    theirs, ours = stream_pair(is_tls=is_tls)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve, ours, LIMITS, welcome, run)
         await RawClient(theirs).open()
         opened.set()
     assert [closed.code for closed in told] == [None]
-    assert trio.current_time() >= LIMITS.write_seconds
+    assert trio.current_time() == pytest.approx(LIMITS.write_seconds, abs=1)
+
+
+def stream_pair(*, is_tls: bool) -> tuple[trio.abc.Stream, trio.abc.Stream]:
+    """A client's and a server's end of streams that hold nothing back for a reader that takes nothing."""
+    theirs, ours = trio.testing.lockstep_stream_pair()
+    if not is_tls:
+        return theirs, ours
+    server, trusting = tls_contexts()
+    return (
+        trio.SSLStream(theirs, trusting, server_hostname="server.test"),
+        trio.SSLStream(ours, server, server_side=True),
+    )
 
 
 async def test_a_client_that_is_far_behind_is_given_up_at_once(autojump_clock: trio.testing.MockClock) -> None:

@@ -1,8 +1,8 @@
 """WebSocket over an ASGI scope: for an upgrade on a connection that has already carried HTTP, which is hypercorn's.
 
 The same session runs on it, with weaker promises than ``websocket.py`` gives, because the frames are hypercorn's: it
-accepts permessage-deflate, sends every message by itself, reads on after a message over the limit, and has no
-heartbeat of its own (design.md section 4).
+sends every message by itself and has no heartbeat of its own (design.md section 4). The limits of a message are kept
+where its frames come in, in ``hosting.py``, which also takes offers of compression away.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from respserver.transport.lifetime import (
     CLOSE_SECONDS,
     NO_CLOSE_FRAME,
     NOT_TEXT,
-    TOO_BIG,
     UNSUPPORTED,
     Admit,
     Run,
     is_too_far_behind,
     run_to_close,
-    too_big,
 )
 
 log = get_logger("respserver.transport")
@@ -86,7 +84,7 @@ class AsgiSocket:
         self._waiters = trio.lowlevel.ParkingLot()
 
     async def receive(self) -> str:
-        """The next text message. A binary one closes with 1003, one over the limit in bytes with 1009."""
+        """The next text message. A binary one closes with 1003."""
         message = None if self._closed else await self._receive_unless_closed()
         if message is None:
             pass
@@ -95,8 +93,6 @@ class AsgiSocket:
             self._end(SocketClosed(None if code == NO_CLOSE_FRAME else code, message.get("reason") or ""))
         elif message.get("text") is None:
             await self.close(UNSUPPORTED, NOT_TEXT)
-        elif len(message["text"].encode()) > self._limits.message_bytes:
-            await self.close(TOO_BIG, too_big(self._limits.message_bytes))
         else:
             text: str = message["text"]
             return text
@@ -141,7 +137,7 @@ class AsgiSocket:
             await self._send({"type": "websocket.send", "text": message.decode()})
             self._pending -= len(message)
             self._waiters.unpark_all()
-            await trio.lowlevel.checkpoint()  # hypercorn's send is none once the peer is gone
+            await trio.lowlevel.checkpoint()  # hypercorn's send waits for nothing once the peer is gone
 
     async def _receive_unless_closed(self) -> Message | None:
         with trio.CancelScope() as self._reading:

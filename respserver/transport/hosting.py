@@ -14,8 +14,8 @@ from typing import Any
 
 import h11
 import trio
+from hypercorn import events as raw
 from hypercorn.config import Config as HypercornConfig
-from hypercorn.events import Closed
 from hypercorn.protocol.events import Event, Response
 from hypercorn.protocol.h11 import H11Protocol, H11WSConnection
 from hypercorn.protocol.ws_stream import WSStream
@@ -23,14 +23,19 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import wrap_app
+from wsproto.events import CloseConnection
+from wsproto.utilities import LocalProtocolError
 
 from respserver.config import Limits
 from respserver.errors import ApiError, InvalidRequest, ShuttingDown
 from respserver.logger import get_logger
-from respserver.transport.head import HeadTooLarge, answer, error_body, origin_form
-from respserver.transport.keep_alive import Requests
+from respserver.transport.frame_meter import FrameMeter
+from respserver.transport.head import HeadTooLarge, answer, origin_form
+from respserver.transport.keep_alive import BodyTooSlow, Requests
 from respserver.transport.lifespan import AsgiApp, lifespan
+from respserver.transport.lifetime import CLOSE_SECONDS, TOO_BIG
 from respserver.transport.outbox import Data, Outbox
+from respserver.transport.refusals import log_refusal
 
 log = get_logger("respserver.transport")
 
@@ -38,6 +43,7 @@ KEEP_ALIVE_SECONDS = 75.0
 """Longer than the pools of common clients keep a connection, so that they close first and never lose a request."""
 MESSAGE_SOCKET_BYTES = 4 << 10
 """Read at once behind an upgrade: hypercorn lets no other task run before it is through all frames of one read."""
+EXTENSIONS = b"sec-websocket-extensions"
 MANY_REQUESTS = 1 << 62
 """Hypercorn closes a connection after a number of requests; there is no reason to."""
 
@@ -88,7 +94,7 @@ class HttpHost:
                 nursery.start_soon(self._serve, view, context, requests)
                 nursery.start_soon(self._close_when_over, view, outbox, requests)
                 await outbox.wait_ended()
-                await context.terminated.set()  # ends hypercorn's idle timer, which would outlive its connection
+                await context.terminated.set()  # hypercorn has read ahead, and would begin the next request
                 await requests.wait_none_open()
                 await outbox.aclose()
                 nursery.cancel_scope.cancel()  # hypercorn may wait for a next request that can't come
@@ -112,8 +118,10 @@ class HttpHost:
         client of a last answer would wait for an end that does not come.
         """
         await _first_of(view.ending.wait, requests.wait_over)
-        if self._stopped and requests.are_arriving:
-            outbox.write(answer(ShuttingDown()))
+        if requests.are_arriving and not view.ending.is_set():
+            error = ShuttingDown() if self._stopped else BodyTooSlow()
+            log_refusal(error)
+            view.end_with(answer(error))
         await outbox.aclose()
 
 
@@ -135,6 +143,7 @@ class View:
         self.most_bytes: int | None = None
         """Of one read, if it is less than what is asked for."""
         self._outbox = outbox
+        self._said_last = False
 
     def __getattr__(self, name: str) -> trio.socket.SocketType:
         # Hypercorn tells TLS from plain connections by what a stream lacks, so that ``TlsView`` must not have it.
@@ -142,9 +151,20 @@ class View:
             return self._outbox.socket
         raise AttributeError(name)
 
+    def end_with(self, last_word: Data) -> None:
+        """Write without waiting, once, and drop whatever hypercorn may have begun to write meanwhile."""
+        if self._said_last:
+            return
+        self._said_last = True
+        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            self._outbox.write(last_word)
+
     async def send_all(self, data: Data) -> None:
         """Write, and wait for a slow reader."""
-        await self._outbox.send_all(data)
+        if self._said_last:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._outbox.send_all(data)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Bytes from the peer."""
@@ -179,12 +199,36 @@ class TlsView(View):
 
 
 class Http1(H11Protocol):
-    """Hypercorn's HTTP/1.1 with its offers of HTTP/2 taken away, and refusals that say why."""
+    """Hypercorn's HTTP/1.1 with its offers of HTTP/2 taken away, refusals that say why, and messages that end."""
 
     def __init__(self, view: View, *arguments: Any) -> None:  # Any: handed on as they are
         super().__init__(*arguments)
         self.view = view
         self._answered = trio.Event()
+        self._meter: FrameMeter | None = None
+
+    async def handle(self, event: raw.Event) -> None:
+        """Take what comes in. Of a WebSocket's messages only those within the limits reach hypercorn."""
+        if isinstance(event, raw.RawData) and self._meter is not None and isinstance(self.stream, WSStream):
+            self._meter.follow(event.data)
+            if self._meter.excess:
+                await self._close_with_1009(self.stream, self._meter.excess)
+                return
+        await super().handle(event)
+
+    async def _close_with_1009(self, stream: WSStream, reason: str) -> None:
+        """End a WebSocket after a message over a limit, and its session with it.
+
+        Hypercorn alone would write a close frame, tell nobody, and read and keep whatever still comes.
+        """
+        with contextlib.suppress(LocalProtocolError):  # a close frame was written before
+            self.view.end_with(stream.connection.send(CloseConnection(code=TOO_BIG, reason=reason)))
+        assert stream.app_put is not None  # what was accepted has an app
+        told = {"type": "websocket.disconnect", "code": TOO_BIG, "reason": reason}
+        with trio.move_on_after(CLOSE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.view.aclose)
+                nursery.start_soon(stream.app_put, told)
 
     async def stream_send(self, event: Event) -> None:
         """Pass on what a request's stream writes."""
@@ -197,15 +241,15 @@ class Http1(H11Protocol):
 
     async def _create_stream(self, request: h11.Request) -> None:
         if not request.http_version.startswith(b"1."):
-            await self._refuse(InvalidRequest("Only HTTP/1.1 is served.", status=505))
-            await self.send(Closed())
+            self._refuse(InvalidRequest("Only HTTP/1.1 is served.", status=505))
+            await self.send(raw.Closed())
             return
         self._answered = trio.Event()
-        await super()._create_stream(_in_origin_form(request))
+        await super()._create_stream(_plain(request))
         if isinstance(self.connection, H11WSConnection):
-            await self._finish_upgrade()
+            await self._finish_upgrade(self.connection)
 
-    async def _finish_upgrade(self) -> None:
+    async def _finish_upgrade(self, connection: H11WSConnection) -> None:
         """Leave what comes behind an upgrade unread until it is answered; after a refusal nothing more is read."""
         await self._answered.wait()
         stream, self.stream = self.stream, None
@@ -214,22 +258,23 @@ class Http1(H11Protocol):
         if stream.handshake.accepted:
             self.stream = stream
             self.view.most_bytes = MESSAGE_SOCKET_BYTES
+            self._meter = FrameMeter(self.config.websocket_max_message_size)
+            behind, connection.buffer = connection.buffer, bytearray()
+            await self.handle(raw.RawData(bytes(behind)))
         elif stream.closed:  # not even a handshake: no app ends this connection
-            await self.send(Closed())
+            await self.send(raw.Closed())
 
     async def _send_error_response(self, status_code: int) -> None:
         """Hypercorn's own answers, to what is no request."""
         if status_code == HeadTooLarge.status:
-            await self._refuse(HeadTooLarge(self.config.h11_max_incomplete_size))
+            self._refuse(HeadTooLarge(self.config.h11_max_incomplete_size))
         else:
-            await self._refuse(InvalidRequest("The request is not valid HTTP/1.1.", status=status_code))
+            self._refuse(InvalidRequest("The request is not valid HTTP/1.1.", status=status_code))
 
-    async def _refuse(self, error: ApiError) -> None:
-        body = error_body(error)
-        fields = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
-        await self._send_h11_event(h11.Response(status_code=error.status, headers=list(fields.items())))
-        await self._send_h11_event(h11.Data(data=body))
-        await self._send_h11_event(h11.EndOfMessage())
+    def _refuse(self, error: ApiError) -> None:
+        log_refusal(error)
+        self.view.end_with(answer(error))
+        self.view.ending.set()
 
 
 class Http1Server(TCPServer):
@@ -254,12 +299,21 @@ class Http1Server(TCPServer):
         await super()._read_data()
 
 
-def _in_origin_form(request: h11.Request) -> h11.Request:
-    """What hypercorn and Quart can take apart: Quart raises on some targets that name no path."""
-    if request.target.startswith(b"/"):
+def _plain(request: h11.Request) -> h11.Request:
+    """What hypercorn and Quart can be trusted with: a target that is a path, and no offers of WebSocket extensions.
+
+    Quart raises on some targets that name no path. Hypercorn accepts permessage-deflate, and inflates a message before
+    it looks at its size: 200 KB would become 200 MB.
+    """
+    offers = any(name == EXTENSIONS for name, _ in request.headers)
+    if request.target.startswith(b"/") and not offers:
         return request
-    target = origin_form(request.target.decode("ascii"))
-    return h11.Request(method=request.method, target=target, headers=request.headers, http_version=request.http_version)
+    return h11.Request(
+        method=request.method,
+        target=origin_form(request.target.decode("ascii")),
+        headers=[(name, value) for name, value in request.headers.raw_items() if name.lower() != EXTENSIONS],
+        http_version=request.http_version,
+    )
 
 
 def _hypercorn_config(limits: Limits) -> HypercornConfig:

@@ -13,7 +13,13 @@ from typing import Any, TypeAlias
 
 import trio
 
+from respserver.errors import ApiError
 from respserver.transport.lifespan import AsgiApp
+
+SLOW_BODY_SECONDS = 120.0
+BODY_BYTES_PER_SECOND = 1024
+"""A body that goes on coming may take the first, and a second more for each of the second: whoever sends at this rate
+has all the time that a body of the greatest size needs (F34), and whoever drips single bytes has two minutes."""
 
 # Any: ASGI messages and scopes are open dictionaries.
 Message: TypeAlias = dict[str, Any]
@@ -21,11 +27,23 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 
+class BodyTooSlow(ApiError):
+    """A request's body did not come, or came too slowly, while its connection was waiting for it."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
+
+    def __init__(self) -> None:
+        super().__init__("The request body took too long to arrive.")
+
+
 class Requests:
     """An ASGI app around ``app`` for one connection.
 
     A request *arrives* until its body is complete, then it *runs* to its end; a WebSocket runs from its start. Only
-    one that runs holds the connection: ``idle_seconds`` after the last sign of anything else the connection is over.
+    one that runs holds the connection: ``idle_seconds`` after the last sign of anything else the connection is over,
+    and so it is once a body that arrives falls behind its least rate.
     """
 
     def __init__(self, app: AsgiApp, idle_seconds: float) -> None:
@@ -60,6 +78,7 @@ class Requests:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one scope."""
         runs = False
+        body_until = trio.current_time() + SLOW_BODY_SECONDS
 
         def start_running() -> None:
             nonlocal runs
@@ -68,11 +87,13 @@ class Requests:
             self._restart_clock()
 
         async def receive_here() -> Message:
+            nonlocal body_until
             message = await receive()
             if message["type"] == "http.request" and not message.get("more_body", False):
                 start_running()
             elif not runs:
-                self._restart_clock()
+                body_until += len(message.get("body", b"")) / BODY_BYTES_PER_SECOND
+                self._restart_clock(body_until)
             return message
 
         async def send_here(message: Message) -> None:
@@ -99,13 +120,13 @@ class Requests:
             self._none_open.set()
         self._restart_clock()
 
-    def _restart_clock(self) -> None:
+    def _restart_clock(self, latest: float = math.inf) -> None:
         """The deadline moves; no task is woken for it, which would cost each request several scheduler passes."""
         now = trio.current_time()
         if self._running:
             self._life.deadline = math.inf
         else:
-            self._life.deadline = now if self._is_stopping else now + self._idle_seconds
+            self._life.deadline = now if self._is_stopping else min(now + self._idle_seconds, latest)
 
     def _last(self, message: Message) -> Message:
         """Say that no further request will be read (RFC 9112 section 9.6)."""

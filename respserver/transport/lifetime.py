@@ -43,11 +43,6 @@ INTERNAL = 1011
 NOT_TEXT = "Only text messages are accepted."
 
 
-def too_big(limit: int) -> str:
-    """The close reason of a message over its limit in bytes."""
-    return f"Exceeded maximum message size: {limit} bytes"
-
-
 def is_too_far_behind(pending_bytes: int, limits: Limits) -> bool:
     """Whether no more may be written to a peer that has so much to take yet: the last bound, behind ``drain``."""
     return pending_bytes > OUTBOX_MULTIPLE * limits.outbox_bytes + ECHOES * limits.message_bytes

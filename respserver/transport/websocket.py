@@ -19,7 +19,7 @@ from respserver.config import Limits
 from respserver.errors import ApiError
 from respserver.logger import get_logger
 from respserver.message_socket import SocketClosed
-from respserver.transport.frame_meter import MAX_FRAGMENTS, FrameMeter
+from respserver.transport.frame_meter import FrameMeter
 from respserver.transport.head import BadHandshake, Head, answer
 from respserver.transport.lifetime import (
     CLOSE_SECONDS,
@@ -32,9 +32,9 @@ from respserver.transport.lifetime import (
     Run,
     is_too_far_behind,
     run_to_close,
-    too_big,
 )
 from respserver.transport.outbox import Data, Outbox
+from respserver.transport.refusals import log_refusal
 
 log = get_logger("respserver.transport")
 
@@ -45,7 +45,6 @@ RECEIVE_BYTES = 1 << 18
 CONTROL_BYTES = 64 << 10
 """Pongs that may pile up for a peer that pings and reads nothing, before its pings are no longer read."""
 CONTROL_PAYLOAD_BYTES = 125
-TOO_MANY_FRAGMENTS = f"a message may have {MAX_FRAGMENTS} fragments"
 CLOSE_OPCODE_BYTE = 0x88
 """The first byte of a close frame; a data frame's is 0x81, an HTTP answer's an H (RFC 6455 section 5.2)."""
 
@@ -68,7 +67,7 @@ async def serve_websocket(
     if isinstance(admitted, ApiError):
         await outbox.send_all(answer(admitted))
         return
-    stream = ControlStream(outbox, head.raw)
+    stream = ControlStream(outbox, head.raw, limits.message_bytes)
     async with trio.open_nursery() as nursery:
         reading: trio.Nursery = await nursery.start(_host_reader, stream)
         connection = await _shake_hands(reading, stream, limits)
@@ -138,7 +137,7 @@ class ControlStream(trio.abc.Stream):
     stays with the peer while the outbox is full.
     """
 
-    def __init__(self, outbox: Outbox, head: bytes) -> None:
+    def __init__(self, outbox: Outbox, head: bytes, message_bytes: int) -> None:
         self.outbox = outbox
         self.accepted = trio.Event()
         self.ended = trio.Event()
@@ -148,8 +147,13 @@ class ControlStream(trio.abc.Stream):
         self.on_close: Callable[[], None] | None = None
         self._head = head
         self._piled_up = 0
-        self._meter = FrameMeter()
+        self._meter = FrameMeter(message_bytes)
         self._received, self._start = b"", 0
+
+    @property
+    def excess(self) -> str:
+        """Over which limit a message of the peer's was, if one was."""
+        return self._meter.excess
 
     async def send_all(self, data: Data) -> None:
         """Write; wait only if too many control frames are pending."""
@@ -170,7 +174,9 @@ class ControlStream(trio.abc.Stream):
             log.info("websocket_fault", error=repr(faults.exceptions))
             last_word = close_frame(INTERNAL, "")
         else:
-            last_word = answer(BadHandshake())
+            refusal = BadHandshake()
+            log_refusal(refusal, "GET")
+            last_word = answer(refusal)
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             self.outbox.write(last_word)
         self.end()
@@ -199,8 +205,7 @@ class ControlStream(trio.abc.Stream):
             self._received = await self.outbox.receive_some(max_bytes)
             self.heard_at = trio.current_time()
         start, self._start = self._start, self._meter.portion(self._received, self._start)
-        if self._meter.fragments > MAX_FRAGMENTS:
-            self.outbox.write(close_frame(TOO_BIG, TOO_MANY_FRAGMENTS))
+        if self.excess:
             self.end()
             return b""
         portion = self._received[start : self._start]
@@ -227,7 +232,7 @@ class WebSocket:
         stream.on_close = self._say_why
 
     async def receive(self) -> str:
-        """The next text message. A binary one closes with 1003, one over the limit in bytes with 1009."""
+        """The next text message. A binary one closes with 1003, one over a limit with 1009."""
         try:
             message = await self._connection.get_message()
         except trio_websocket.ConnectionClosed:
@@ -236,9 +241,6 @@ class WebSocket:
             raise self._end() from None
         if isinstance(message, bytes):
             await self.close(UNSUPPORTED, NOT_TEXT)
-            raise self._end()
-        if self._is_too_big(message):
-            await self.close(TOO_BIG, too_big(self._limits.message_bytes))
             raise self._end()
         return message
 
@@ -288,18 +290,17 @@ class WebSocket:
                 return
 
     def _say_why(self) -> None:
-        """When the peer breaks the protocol the library closes without a word; the close frame is ours then."""
-        closed = self._connection.closed
-        if self._stream.closing or closed is None or closed.code == NO_CLOSE_FRAME:
+        """After a message over a limit, or when the library closes without a word because the peer breaks the
+        protocol, the close frame is ours."""
+        if self._stream.closing:
+            return
+        if self._stream.excess:
+            self._closed = SocketClosed(TOO_BIG, self._stream.excess)
+        closed = self._closed or self._connection.closed
+        if closed is None or closed.code is None or closed.code == NO_CLOSE_FRAME:
             return
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             self._outbox.write(close_frame(closed.code, closed.reason or ""))
-
-    def _is_too_big(self, message: str) -> bool:
-        """The limit counts bytes; the library's own check counts characters."""
-        if len(message) * 4 <= self._limits.message_bytes or message.isascii():
-            return False
-        return len(message.encode()) > self._limits.message_bytes
 
     def _end(self) -> SocketClosed:
         """Why the connection is over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+import trustme
 from quart import request as quart_request
 from quart_trio import QuartTrio
 
@@ -70,6 +72,7 @@ async def flood(receive: Any, send: Any) -> None:
 def quart_app(*, gate: trio.Event | None = None) -> QuartTrio:
     """An app of the framework that cancels a request's task once its answer is written; POST waits for ``gate``."""
     quart = QuartTrio("quart")
+    quart.config["BODY_TIMEOUT"] = None  # as ours
 
     @quart.get("/x")
     async def get() -> str:
@@ -86,6 +89,17 @@ def quart_app(*, gate: trio.Event | None = None) -> QuartTrio:
 
 
 APPS = [pytest.param(app, id="plain"), pytest.param(quart_app(), id="quart")]
+
+
+@functools.cache
+def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's, for ``server.test``, and that of a client which trusts it."""
+    authority = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("server.test").configure_cert(server)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    return server, trusting
 
 
 @asynccontextmanager
