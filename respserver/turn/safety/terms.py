@@ -38,8 +38,8 @@ _UNSPACED = (
 )
 """Thai, Lao, Burmese, Khmer, kana and Han put no spaces between words: there, each character is a word of its own."""
 _WORD = re.compile(rf"[^\W{_UNSPACED}]+|[{_UNSPACED}]|[^\w\s]")
-_ASCII_WORD = re.compile(r"[a-z0-9_]+|[^a-z0-9_\s]", re.ASCII)
-"""The same for ASCII in lower case, three times as fast."""
+_ASCII_WORD = re.compile(r"[a-z0-9_]+|[^a-z0-9_\s\x1c-\x1f]", re.ASCII)
+"""The same for ASCII in lower case, three times as fast; four separators are white space only in Unicode."""
 _CUT = re.compile(r"[\s!-/:-@\[-^`{-~\u4e00-\u9fff]")
 """What begins a word or stands between words, and changes nothing in front of it when it is normalised."""
 _MANY_MARKS = re.compile(rf"[^\w\s]{{{MARKS + 1}}}")
