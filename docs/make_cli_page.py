@@ -48,12 +48,14 @@ The command line weighs most, then the environment, then the TOML file, then the
 value of a lighter one as a whole: one `--model` on the command line replaces the file's list.
 
 - **Command line.** A switch takes `on` or `off`; alone it means `on` (`--strict`, `--rehearse off`). An option that may
-  be repeated collects its values; of any other, the last one counts. Options cannot be abbreviated.
-- **Environment.** `RESPSERVER_PORT=8081`. Lists are split at commas. An empty variable is no setting, and variables
+  be repeated collects its values (`--model a --model b`); of any other, the last one counts. Options cannot be
+  abbreviated.
+- **Environment.** `RESPSERVER_PORT=8081`. Lists are split at commas (`RESPSERVER_MODEL=a,b`), which a flag's value is
+  not. An empty variable is no setting, and variables
   that are not in the tables below are not looked at. (Kubernetes sets `RESPSERVER_PORT=tcp://…` beside a service that
   is called `respserver`: call it otherwise, or set `enableServiceLinks: false`.)
-- **TOML file.** Named by `--config` or `RESPSERVER_CONFIG`. Unknown keys and wrong types are errors. File names in it
-  count from its own folder.
+- **TOML file.** Named by `--config` or `RESPSERVER_CONFIG`. A switch is `true` or `false`. Unknown keys and wrong types
+  are errors. File names in it count from its own folder.
 
 ```toml
 mode = "shipped"
@@ -139,7 +141,7 @@ any keys left, the new settings are refused.
 
 The first SIGINT (Ctrl-C) or SIGTERM ends the server in order: no new connections, running turns get `--grace-seconds`.
 A second SIGINT ends it at once. SIGHUP reloads, as above; but if it comes because the terminal that the server was
-started in was closed, the server ends in order, unless it was started with `nohup`. Windows has no SIGHUP.
+started in was closed, the server ends in order, unless it was started with `nohup`.
 
 | code | meaning |
 | --- | --- |
@@ -151,10 +153,12 @@ started in was closed, the server ends in order, unless it was started with `noh
 ## Logs
 
 Log lines go to standard error, the banner to standard output. There is one line a turn, with ids, transport, token
-counts and [stage timings](timings.md). `--log-format json` writes one object a line; times are UTC. On a terminal
-`text` lines are short: local times, ids cut, no stages, nothing that is zero. What goes into a file or a pipe is
-complete. Lines never hold a key, what was asked or answered, or `x-codex-turn-metadata`; control characters are
-escaped, so that a client cannot forge a line. Other libraries' lines are shown from `info` upwards, whatever the level.
+counts, [stage timings](timings.md) and, as `unknown`, names of fields that the API does not have. A request that is
+refused before a turn has a line `refused` with status, code, method and path. `--log-format json` writes one object a
+line; times are UTC. On a terminal `text` lines are short: local times, ids cut, no stages, nothing that is zero. What
+goes into a file or a pipe is complete. Lines never hold a key, what was asked or answered, or `x-codex-turn-metadata`;
+control characters are escaped, so that a client cannot forge a line. Other libraries' lines are shown from `info`
+upwards, whatever the level.
 """
 
 

@@ -69,9 +69,19 @@ def banner(config: Config, address: Address) -> str:
         lines.append(f"  WebSocket  {address.ws_url}")
     if address.is_everywhere:
         lines.append(f"  listening  on all addresses of this machine ({address.host})")
+    lines.append(f"  model      {what_answers(config)}")
     lines += ["", f"OpenAI SDKs ({_key_hint(config)}):", "", *_indented(sdk_settings(config, address))]
+    if config.websocket and config.mode is Mode.PROTOTYPE:
+        lines += ["", "No SDK sends response.append: their tool loops over WebSocket need --mode shipped."]
     lines += ["", "Codex, in ~/.codex/config.toml:", "", *_indented(codex_settings(config, address))]
     return "\n".join([*lines, "", "Ctrl-C stops it.", ""])
+
+
+def what_answers(config: Config) -> str:
+    """What the embedded model does, in a few words."""
+    if config.script is not None:
+        return f"plays {os.path.basename(config.script)}"
+    return "rehearses (no script)" if config.rehearse else "repeats what it is told (no script, no rehearsal)"
 
 
 def ready_text(config: Config, address: Address, pid: int) -> str:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from respserver import __version__, settings
+from respserver import __version__, mistakes, settings
 from respserver.config import Config, Group
 from respserver.errors import ConfigError
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None, serve: Serve | None = None) -> int:
         files = options.pop("config")
         return run(functools.partial(settings.load, options, os.environ, files[-1] if files else None), serve)
     except ConfigError as error:
-        _complain(f"{error}\nrespserver --help lists the options.")
+        _complain_of(error, "respserver")
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -73,7 +73,7 @@ def report_usage(argv: Sequence[str]) -> int:
         print(usage.report(argv, os.environ), end="")
         return EXIT_OK
     except ConfigError as error:
-        _complain(f"{error}\nrespserver usage --help lists the options.")
+        _complain_of(error, "respserver usage")
         return EXIT_USAGE
 
 
@@ -165,8 +165,13 @@ def _unknown(argument: str, argv: list[str]) -> ConfigError:
     """The error for an argument that no option takes. Only an option's name is shown: the rest could be a key."""
     if argument.startswith("-") and argument != "--":
         name = argument.partition("=")[0]
-        return ConfigError(name, f"unknown option{settings.closest(name, [o.flag for o in settings.OPTIONS])}")
+        table = settings.table_with(name.removeprefix("--"))
+        if table is not None:
+            return ConfigError(name, f"is no option; it is a key of {table}, in the file that --config names")
+        return ConfigError(name, f"unknown option{mistakes.closest(name, [o.flag for o in settings.OPTIONS])}")
     place = argv.index(argument)
+    if place == 0:
+        return ConfigError("argument 1", "is no command; respserver alone serves, and usage is the only other one")
     after = f" (after {argv[place - 1].partition('=')[0]})" if place and argv[place - 1].startswith("--") else ""
     return ConfigError(f"argument {place + 1}{after}", "is not an option; respserver takes options only")
 
@@ -182,7 +187,15 @@ def _cannot_start(config: Config, error: OSError) -> str:
     return f"cannot start: {error}"
 
 
-def _complain(text: str) -> None:
+def _complain_of(error: ConfigError, command: str) -> None:
+    """Say what is wrong, and where to look if it is an option; one whose file is not there was right itself."""
+    _complain(error.problem, error.option)
+    if error.option.startswith(("-", "argument")) and not error.problem.startswith(("cannot", "there is no")):
+        print(f"{command} --help lists the options.", file=sys.stderr)
+
+
+def _complain(problem: str, option: str = "") -> None:
+    """The option's name and the problem are scrubbed by themselves: a name such as --api-key would hide the rest."""
     from respserver.log import scrub
 
-    print(f"respserver: {scrub(text)}", file=sys.stderr)
+    print(f"respserver: {scrub(option)}{': ' if option else ''}{scrub(problem)}", file=sys.stderr)

@@ -8,13 +8,15 @@ fields become ``--kebab-case`` options and keys of the TOML table ``[limits]``. 
 from __future__ import annotations
 
 import enum
+import functools
 import ipaddress
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
+from respserver import mistakes
 from respserver.errors import ConfigError
 from respserver.limits import Limits as Limits
 from respserver.limits import Seconds
@@ -68,6 +70,7 @@ class _Classifier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             max_length=64,
             pattern=r"^([A-Za-z0-9][A-Za-z0-9_./-]*)?$",
             description="What logs call it; the kind if left out.",
+            extra={"words": "up to 64 letters, digits, _ . / or -, a letter or a digit first"},
         ),
     ] = ""
     when: Annotated[
@@ -85,8 +88,22 @@ class TermsClassifierConfig(_Classifier, frozen=True, tag="terms"):
 class HttpClassifierConfig(_Classifier, frozen=True, tag="http"):
     """A classifier that is asked over HTTP."""
 
-    url: Annotated[str, Meta(pattern=r"^https?://[!-?A-~]+$", description="Where the question is posted.")]
-    api_key: Annotated[str, Meta(pattern=r"^[!-~]*$", description="Sent as a bearer key.")] = ""
+    url: Annotated[
+        str,
+        Meta(
+            pattern=r"^https?://[!-?A-~]+$",
+            description="Where the question is posted.",
+            extra={"words": "http://… or https://…", "secret": True},  # people write passwords into it
+        ),
+    ]
+    api_key: Annotated[
+        str,
+        Meta(
+            pattern=r"^[!-~]*$",
+            description="Sent as a bearer key.",
+            extra={"words": "visible ASCII characters without spaces", "secret": True},
+        ),
+    ] = ""
     reads: Annotated[
         Literal["new", "context"], Meta(description="Whether it is shown what is new, or everything each time.")
     ] = "new"
@@ -265,6 +282,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "text"
     limits: Limits = Limits()
 
+    def __post_init__(self) -> None:
+        if self.mode in tuple(Mode):  # a bare text would be equal to a mode, and yet not be one
+            msgspec.structs.force_setattr(self, "mode", Mode(self.mode))
+
     def __repr__(self) -> str:
         shown = (f"{name}={_shown(name, getattr(self, name))}" for name in self.__struct_fields__)
         return f"Config({', '.join(shown)})"
@@ -275,6 +296,8 @@ def check(config: Config) -> None:
 
     Raises ``ConfigError`` whose ``option`` is the field's name (``keyfile``, ``limits.tool_seconds``).
     """
+    if not isinstance(config, Config):  # callers without a type checker pass anything
+        raise ConfigError("config", f"expected a Config, got {mistakes.shown(config)}; use Config(mode=…, …)")
     _check_values(config)
     if not config.host:
         raise ConfigError("host", "is empty; 127.0.0.1 listens for this machine only")
@@ -282,6 +305,8 @@ def check(config: Config) -> None:
         raise ConfigError("keyfile", "is missing: a certificate needs its private key")
     if config.keyfile is not None and config.certfile is None:
         raise ConfigError("certfile", "is missing: a private key needs its certificate")
+    if any(not key for key in config.api_key):
+        raise ConfigError("api_key", "is empty")
     if any(not is_key(key) for key in config.api_key):
         raise ConfigError("api_key", "a key is one or more visible ASCII characters without spaces")
     for index, classifier in enumerate(config.classifiers):
@@ -294,6 +319,11 @@ def check(config: Config) -> None:
             f"'{config.host}' can be reached from other machines, and no API keys are set. "
             "Set some (--api-key, --api-keys-file), or allow it with --insecure.",
         )
+
+
+def expectation(annotation: Any) -> str:  # Any: an annotation
+    """What a setting of this type must be, in words."""
+    return "a file name" if Kind.FILE in get_args(annotation) else mistakes.expectation(annotation)
 
 
 def take_anew(running: Config, fresh: Config) -> Config:
@@ -330,13 +360,27 @@ def _names_a_host(url: str) -> bool:
         return False
 
 
-def _check_values(config: Config) -> None:
-    """Structs check types and bounds when they are decoded, not when they are constructed; so decode once more."""
-    try:
-        msgspec.convert(msgspec.to_builtins(config), Config)
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$.")
-        raise ConfigError(path.rstrip("`") or "config", problem) from error
+def _check_values(struct: msgspec.Struct, place: str = "") -> None:
+    """Structs check types and bounds when they are decoded, not when they are constructed; so check field by field."""
+    for field in _fields(type(struct)):
+        value, name = getattr(struct, field.name), place + field.name
+        is_list = isinstance(value, (list, tuple))
+        for index, part in enumerate(value if is_list else [value]):
+            where = f"{name}[{index}]" if is_list else name
+            if isinstance(part, msgspec.Struct):
+                _check_values(part, f"{where}.")
+            elif isinstance(part, dict):  # which would do in a file
+                raise ConfigError(where, f"expected {mistakes.struct_names(field.type)}, got dict")
+        try:
+            msgspec.convert(value, field.type)
+        except msgspec.ValidationError as error:
+            got = mistakes.ABSENT if Kind.SECRET in get_args(field.type) else value
+            raise ConfigError(name, mistakes.refusal(field.type, got, expectation(field.type))) from error
+
+
+@functools.cache
+def _fields(struct: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(struct)  # which reads all annotations anew each time
 
 
 def _differing(one: msgspec.Struct, other: msgspec.Struct) -> list[str]:

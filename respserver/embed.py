@@ -11,9 +11,10 @@ import msgspec
 import trio
 
 from respserver.auth import KeyRing
-from respserver.config import Config
+from respserver.config import Config, check
 from respserver.engines.base import Engine
 from respserver.engines.sim import Script
+from respserver.errors import ConfigError
 from respserver.ledger.base import TurnRecord
 from respserver.ledger.tally import Tally
 from respserver.ledger.totals import Totals
@@ -107,6 +108,10 @@ def make_server(
     config: Config, *, script: Script | None = None, engine: Engine | None = None, store: Store | None = None
 ) -> Server:
     """A server that does not listen yet. Raises ``ConfigError``."""
+    check(config)
+    # Callers without a type checker pass anything.
+    if script is not None and not isinstance(script, Script):
+        raise ConfigError("script", f'expected a Script, got {type(script).__name__}; use Script.of("…")')
     services = build_services(config, script=script, engine=engine, store=store)
     return Server(config, services, KeyRing.from_config(config, key_lines(config)))
 

@@ -9,9 +9,9 @@ enter. An error keeps facts in fields and makes its sentence from them; the text
     ├── ConnectionLost                 a peer that we had called is gone, or never answered
     └── ApiError                       anything a client is told, with the HTTP status it has or would have
         ├── InvalidRequest             400 if nothing else stands here; the client's fault
-        │   ├── InvalidJson, UnknownEventType, InvalidField (and InvalidAppend), MissingParameter, UnknownParameter
+        │   ├── InvalidJson, UnknownEventType, InvalidField (and its kinds), MissingParameter, UnknownParameter
         │   ├── UnsupportedParameter, PreviousResponseNotFound, NoToolOutput, NoToolCall
-        │   ├── ModelNotFound, ContextLengthExceeded, ResponseNotSuspended
+        │   ├── ModelNotFound, ContextLengthExceeded, ResponseNotSuspended, InvalidAppend
         │   ├── ConnectionLimitReached, ContentPolicyViolation
         │   ├── InvalidApiKey 401, OriginNotAllowed 403, ResponseNotFound 404, RouteNotFound 404, MethodNotAllowed 405
         │   └── ResponseSuspended 409, PayloadTooLarge 413, WebSocketDisabled 426
@@ -26,6 +26,7 @@ from __future__ import annotations
 MAX_MESSAGE = 1000
 MAX_PARAM = 200
 """Messages quote what clients sent, which can be megabytes long."""
+MAX_TOLD_MODELS = 8
 RETRY_SOON = (("retry-after", "1"),)
 """Clients wait so many seconds and try again; without it some take a 429 for final."""
 
@@ -127,9 +128,10 @@ class InvalidField(InvalidRequest):
     """A field has the wrong type or an impossible value."""
 
     code = "invalid_value"
+    lead = "Invalid"
 
     def __init__(self, param: str, problem: str, code: str | None = None) -> None:
-        super().__init__(f"Invalid '{param}': {problem}", param=param, code=code)
+        super().__init__(f"{self.lead} '{param}': {problem}", param=param, code=code)
 
 
 class MissingParameter(InvalidRequest):
@@ -137,8 +139,8 @@ class MissingParameter(InvalidRequest):
 
     code = "missing_required_parameter"
 
-    def __init__(self, param: str) -> None:
-        super().__init__(f"Missing required parameter: '{param}'.", param=param)
+    def __init__(self, param: str, hint: str = "") -> None:
+        super().__init__(f"Missing required parameter: '{param}'. {hint}".rstrip(), param=param)
 
 
 class UnknownParameter(InvalidRequest):
@@ -146,8 +148,8 @@ class UnknownParameter(InvalidRequest):
 
     code = "unknown_parameter"
 
-    def __init__(self, param: str) -> None:
-        super().__init__(f"Unknown parameter: '{param}'.", param=param)
+    def __init__(self, param: str, hint: str = "") -> None:
+        super().__init__(f"Unknown parameter: '{param}'. {hint}".rstrip(), param=param)
 
 
 class UnsupportedParameter(InvalidRequest):
@@ -191,12 +193,14 @@ class NoToolCall(InvalidRequest):
 
 
 class ModelNotFound(InvalidRequest):
-    """No route serves the model's name."""
+    """No route serves the model's name. ``served`` are the names and patterns that are; a few of them are told."""
 
     code = "model_not_found"
 
-    def __init__(self, model: str, status: int = 400) -> None:
-        super().__init__(f"The requested model '{model}' does not exist.", param="model", status=status)
+    def __init__(self, model: str, status: int = 400, served: tuple[str, ...] = ()) -> None:
+        self.served = served
+        told = f" This server serves {', '.join(served)}." if 0 < len(served) <= MAX_TOLD_MODELS else ""
+        super().__init__(f"The requested model '{model}' does not exist.{told}", param="model", status=status)
 
 
 class ContextLengthExceeded(InvalidRequest):
@@ -295,8 +299,8 @@ class MethodNotAllowed(InvalidRequest):
     status = 405
     code = "method_not_allowed"
 
-    def __init__(self, method: str, path: str) -> None:
-        super().__init__(f"Method {method} is not allowed for {path}.")
+    def __init__(self, method: str, path: str, hint: str = "") -> None:
+        super().__init__(f"Method {method} is not allowed for {path}. {hint}".rstrip())
 
 
 class ResponseSuspended(InvalidRequest):

@@ -18,7 +18,7 @@ class Metrics(msgspec.Struct):
     turns: int = 0
     """Turns admitted: ``response.created`` was sent."""
     refused: int = 0
-    """Turns refused before ``response.created``."""
+    """Turns refused before ``response.created``, those that were never tried among them."""
     turns_waited: int = 0
     """Turns that found all slots of the process taken and waited for one."""
     failed: int = 0
@@ -31,6 +31,10 @@ class Metrics(msgspec.Struct):
     """Bytes of text that went through the tokenizer."""
     heads_rendered: int = 0
     """Heads (instructions and tools) turned into token ids."""
+    token_cache_hits: int = 0
+    """Items and heads whose token ids were still here."""
+    token_cache_misses: int = 0
+    """Items and heads that were looked for in vain; none while the cache is off."""
     sequences_opened: int = 0
     """Engine runs opened."""
     tokens_extended: int = 0

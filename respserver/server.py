@@ -213,7 +213,11 @@ async def serve(
 
 async def _open_listeners(config: Config) -> list[trio.SocketListener]:
     """Every address of the host; one alone if the port is free to choose, since each would get its own."""
-    listeners = list(await trio.open_tcp_listeners(config.port, host=config.host))
+    try:
+        listeners = list(await trio.open_tcp_listeners(config.port, host=config.host))
+    except OSError as error:
+        where = f"cannot listen on {config.host} port {config.port}"
+        raise type(error)(error.errno, f"{where}: {error.strerror or error}") from error
     while config.port == 0 and len(listeners) > 1:
         await listeners.pop().aclose()
     return listeners

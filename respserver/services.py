@@ -68,7 +68,7 @@ def build_services(
         router=Router(make_routes(config, [engine or _sim(config, template, script)]), metrics),
         post=post,
         metrics=metrics,
-        token_cache=TokenCache(limits.token_cache_bytes),
+        token_cache=TokenCache(limits.token_cache_bytes, metrics),
         kept=KeptContexts(limits.kept_contexts, limits.kept_context_bytes, post.runs.close_soon),
         screening=build_screening(config),
         slots=TurnSlots(limits.active_turns, limits.waiting_turns, metrics),

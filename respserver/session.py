@@ -23,7 +23,7 @@ from respserver.schema.codec import encode
 from respserver.schema.events import Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.turn.interrupt import Interrupt
-from respserver.turn.record import invalid_record
+from respserver.turn.record import rejected_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import run_turn
 from respserver.turn.services import Services
@@ -183,7 +183,9 @@ class Session:
         answer = self._connection.receive_message(text, trio.current_time(), partial(watch.begin, "validate"))
         watch.begin("queue")
         match answer:
-            case Reject(error=error):
+            case Reject(error=error, create=create):
+                if create is not None:
+                    self._count_refusal(create, error, watch)
                 self._send_error(error)
                 return False
             case Ignore(type=event_type):
@@ -222,12 +224,12 @@ class Session:
 
     async def _run_create(self, lane: Lane, create: Create, watch: Stopwatch) -> None:
         if self._connection.closing is not None:
+            self._count_refusal(create, self._connection.closing, watch)
             self._send_error(self._connection.closing)
             return
         start = lane.begin(create)
         if isinstance(start, Reject):
-            self._services.metrics.refused += 1
-            self._services.post.submit(invalid_record(create.previous_response_id, self._port, start.error), watch)
+            self._count_refusal(create, start.error, watch)
             self._socket.send_many([lane.error_frame(start.error)])
             return
         assert not isinstance(start, ResumeTurn | AwaitOutputs)  # only appends lead there
@@ -259,6 +261,11 @@ class Session:
             self._interrupt.fire(reason)
         await self._idle.wait()
         await self._socket.close(GOING_AWAY, reason.code)
+
+    def _count_refusal(self, create: Create, error: ApiError, watch: Stopwatch) -> None:
+        """A create that is not even tried is a refused turn like one that is."""
+        self._services.metrics.refused += 1
+        self._services.post.submit(rejected_record(create, self._port, error), watch)
 
     def _send_error(self, error: ApiError) -> None:
         self._socket.send_many([encode(error_frame(error))])

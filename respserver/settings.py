@@ -9,21 +9,22 @@ shows no secret. Modules that only some starts need are imported where they are 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin
 
 import msgspec
 
+from respserver import mistakes
 from respserver.config import (
     ClassifierConfig,
     Config,
     Group,
     Kind,
     Limits,
-    Mode,
     RouteConfig,
     TermsClassifierConfig,
     check,
+    expectation,
 )
 from respserver.errors import ConfigError
 
@@ -75,22 +76,17 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def choices(self) -> tuple[str, ...]:
         """The words it may be, if it is one of a few."""
-        if self.type is Mode:
-            return tuple(Mode)
-        return get_args(self.type) if get_origin(self.type) is Literal else ()
+        return mistakes.choices(self.type)
 
     @property
     def expectation(self) -> str:
-        """What a value must be, in words."""
-        if self.is_switch:
-            return "on or off"
-        if self.choices:
-            return " or ".join(self.choices)
-        if self.type in (int, float):
-            return ("a whole number" if self.type is int else "a number") + _range(self.bounds)
-        if self.is_repeated:
-            return "a list of texts"
-        return "a file name" if self.kind is Kind.FILE else "a text"
+        """What a value must be, in words; switches are ``on`` or ``off`` where they are written as texts."""
+        return "on or off" if self.is_switch else expectation(self.annotation)
+
+    @property
+    def annotation(self) -> Any:
+        """Its type with its bounds."""
+        return Annotated[self.type, *self.bounds, self.kind]
 
     @property
     def metavar(self) -> str:
@@ -145,6 +141,7 @@ def _options(struct: type[msgspec.Struct], table: str, group: Group | None = Non
 _EVERY = _options(Config, "") + _options(Limits, "limits", Group.LIMITS)
 _TABLES: dict[str, Any] = {"routes": tuple[RouteConfig, ...], "classifiers": tuple[ClassifierConfig, ...]}  # Any: types
 """Lists of tables; they stand in the file only."""
+_TABLES_AS_WRITTEN = {"limits": "[limits]", **{name: f"[[{name}]]" for name in _TABLES}}
 OPTIONS: tuple[Option, ...] = tuple(option for option in _EVERY if option.name not in _TABLES)
 """Every setting that has a flag and a variable."""
 _BY_KEY = {option.key: option for option in OPTIONS}
@@ -162,8 +159,9 @@ def load(
     one's value as a whole, lists too. Raises ``ConfigError`` for the first thing that is wrong, files included.
     """
     environment = environment or {}
+    source = CONFIG_VARIABLE if file is None else "--config"
     file = file or environment.get(CONFIG_VARIABLE) or None
-    settings = read_toml(file) if file else {}
+    settings = read_toml(file, source) if file else {}
     settings |= from_environment(environment)
     settings |= from_arguments(arguments or {})
     limits = {key.removeprefix("limits."): value for key, (value, _) in settings.items() if key.startswith("limits.")}
@@ -196,12 +194,12 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
     return found
 
 
-def read_toml(file: str) -> dict[str, Setting]:
-    """Settings by key, from a TOML file. Raises ``ConfigError`` naming the file and the key."""
+def read_toml(file: str, source: str = "--config") -> dict[str, Setting]:
+    """Settings by key, from a TOML file that ``source`` names. Raises ``ConfigError`` naming the file and the key."""
     import tomllib
 
     try:
-        document = tomllib.loads(_read_text(file))
+        document = tomllib.loads(_read_text(file, source))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(file, f"not valid TOML: {error}") from error
     limits = document.pop("limits", {})
@@ -247,21 +245,20 @@ def key_lines(config: Config) -> list[str]:
     return _read_text(config.api_keys_file, "api_keys_file").splitlines() if config.api_keys_file is not None else []
 
 
-def closest(name: str, names: Iterable[str]) -> str:
-    """A hint for a mistyped name: ``; did you mean X?``, or nothing."""
-    import difflib
-
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+def table_with(name: str) -> str | None:
+    """The list of tables that has a key of this name, as it is written in the file."""
+    holders = (table for table, kind in _TABLES.items() if name in mistakes.keys(kind))
+    return next((_TABLES_AS_WRITTEN[table] for table in holders), None)
 
 
 def _from_texts(option: Option, texts: Sequence[str], source: str) -> Setting:
     if option.is_repeated:
-        return Setting(_convert(option, list(texts), source), source)
+        return Setting(_convert(option, list(texts), source, option.expectation), source)
     text = texts[-1]
     if option.is_switch:
-        return Setting(_convert(option, _SWITCH.get(text.lower(), text), source), source)
-    return Setting(_convert(option, text, source, strict=option.type not in (int, float)), source)
+        return Setting(_convert(option, _SWITCH.get(text.lower(), text), source, option.expectation), source)
+    is_text = option.type not in (int, float)
+    return Setting(_convert(option, text, source, option.expectation, strict=is_text), source)
 
 
 def _from_toml(key: str, value: object, file: str) -> Setting:
@@ -269,7 +266,7 @@ def _from_toml(key: str, value: object, file: str) -> Setting:
     option = _BY_KEY.get(key)
     if option is None:
         raise ConfigError(source, f"unknown key{_where_it_stands(key)}")
-    value = _convert(option, value, source)
+    value = _convert(option, value, source, expectation(option.annotation))
     if option.kind is Kind.FILE and isinstance(value, str):
         value = os.path.join(os.path.dirname(file), value)
     return Setting(value, source)
@@ -280,31 +277,30 @@ def _where_it_stands(key: str) -> str:
         return "; it stands in the table [limits]"
     if key.removeprefix("limits.") in _BY_KEY:
         return "; it stands at the top of the file, before the first table"
-    return closest(key, [*_BY_KEY, *_TABLES])
+    return mistakes.closest(key, {**dict(zip(_BY_KEY, _BY_KEY, strict=True)), **_TABLES_AS_WRITTEN})
 
 
-def _convert(option: Option, value: object, source: str, *, strict: bool = True) -> object:
+def _convert(option: Option, value: object, source: str, expected: str, *, strict: bool = True) -> object:
     if option.kind is Kind.FILE and isinstance(value, str) and (not value or "\0" in value):
-        _refuse(option, value, source)
+        _refuse(option, value, source, expected)
     try:
-        return msgspec.convert(value, Annotated[option.type, *option.bounds], strict=strict)
+        return msgspec.convert(value, option.annotation, strict=strict)
     except msgspec.ValidationError as error:
-        _refuse(option, value, source, error)
+        _refuse(option, value, source, expected, error)
 
 
-def _refuse(option: Option, value: object, source: str, cause: Exception | None = None) -> NoReturn:
-    got = "" if option.kind is Kind.SECRET else f", got {value!r}"
-    raise ConfigError(source, f"expected {option.expectation}{got}") from cause
+def _refuse(option: Option, value: object, source: str, expected: str, cause: Exception | None = None) -> NoReturn:
+    got = mistakes.ABSENT if option.kind is Kind.SECRET else value
+    raise ConfigError(source, mistakes.refusal(option.annotation, got, expected)) from cause
 
 
 def _read_tables(key: str, value: object, file: str) -> Setting:
-    source = f"{file}: {key}"
     try:
         tables = msgspec.convert(value, _TABLES[key])
-        return Setting(tuple(_from_folder(table, os.path.dirname(file)) for table in tables), source)
+        return Setting(tuple(_from_folder(table, os.path.dirname(file)) for table in tables), f"{file}: {key}")
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$")
-        raise ConfigError(source + path.rstrip("`"), problem[0].lower() + problem[1:]) from error
+        place, problem = mistakes.explain(error, _TABLES[key], value, below=key)
+        raise ConfigError(f"{file}: {place}", problem) from error
 
 
 def _from_folder(table: msgspec.Struct, folder: str) -> msgspec.Struct:
@@ -314,14 +310,14 @@ def _from_folder(table: msgspec.Struct, folder: str) -> msgspec.Struct:
     return table
 
 
-def _read_text(file: str, option: str | None = None) -> str:
+def _read_text(file: str, option: str) -> str:
     try:
         with open(file, encoding="utf-8-sig") as text:
             return text.read()
     except OSError as error:
-        raise ConfigError(option or file, f"cannot read {file}: {error.strerror}") from error
+        raise ConfigError(option, f"cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(option or file, f"cannot read {file}: it is not UTF-8 text") from error
+        raise ConfigError(option, f"cannot read {file}: it is not UTF-8 text") from error
 
 
 def _readable(option: str, file: str) -> None:
@@ -353,14 +349,3 @@ def _as_written(name: str, settings: Mapping[str, Setting]) -> str:
     if bracket and table in settings:
         return f"{settings[table].source}{bracket}{place}"
     return _BY_KEY[name].flag if name in _BY_KEY else name
-
-
-def _range(bounds: Iterable[msgspec.Meta]) -> str:
-    low = next((meta.ge for meta in bounds if meta.ge is not None), None)
-    above = next((meta.gt for meta in bounds if meta.gt is not None), None)
-    high = next((meta.le for meta in bounds if meta.le is not None), None)
-    if low is not None and high is not None:
-        return f" from {low} to {high}"
-    if low is not None:
-        return f" of at least {low}"
-    return f" above {above}" if above is not None else ""

@@ -91,7 +91,7 @@ async def _obey_signals(
         async for number in signals:
             name = signal.Signals(number).name
             if not stop.is_set():
-                log.info("stopping", signal=name)
+                log.info("stopping", signal=name, grace_seconds=grace)
                 stop.set()
                 if number == signal.SIGINT:
                     nursery.start_soon(_say_what_takes_long, grace)
@@ -103,7 +103,8 @@ async def _obey_signals(
 
 async def _say_what_takes_long(grace: float) -> None:
     await trio.sleep(HINT_SECONDS)
-    log.info(f"running turns get {grace:g} seconds to end; a second Ctrl-C stops at once")
+    # A warning: at that level, too, somebody who waits at the terminal wants to know.
+    log.warning(f"running turns get {grace:g} seconds to end; a second Ctrl-C stops at once")
 
 
 class _Hangups:

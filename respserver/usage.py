@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from respserver.errors import ConfigError
 from respserver.ledger.base import LedgerError
 from respserver.ledger.totals import GROUPS, Totals, read_totals
+from respserver.mistakes import closest
 
 LEDGER_VARIABLE = "RESPSERVER_LEDGER"
 """The variable that names the server's ledger names this command's too."""
@@ -45,8 +47,12 @@ def report(argv: Sequence[str], environment: Mapping[str, str]) -> str:
         raise ConfigError(error.argument_name or "options", error.message) from error
     if given.help:
         return parser.format_help()
+    if rest and not rest[0].startswith("-"):
+        raise ConfigError("argument", f"{rest[0]!r} is no option; a ledger is named with --ledger")
     if rest:
-        raise ConfigError(rest[0].partition("=")[0], "unknown option of respserver usage")
+        name = rest[0].partition("=")[0]
+        options = [action.option_strings[-1] for action in parser._actions]
+        raise ConfigError(name, f"unknown option of respserver usage{closest(name, options)}")
     question = _question(given, environment)
     since = 0.0 if question.since is None else _start_of(question.since)
     try:
@@ -83,6 +89,8 @@ def _question(given: argparse.Namespace, environment: Mapping[str, str]) -> Ques
     ledger: str | None = environment.get(LEDGER_VARIABLE) if given.ledger is None else given.ledger
     if not ledger or "\0" in ledger:
         raise ConfigError("--ledger", "expected a file name; it says which ledger to read")
+    if not os.path.exists(ledger):
+        raise ConfigError("--ledger", f"there is no file {ledger}")
     return Question(ledger=ledger, by=_groups(given.by), since=_date(given.since), as_json=given.json)
 
 

@@ -151,6 +151,30 @@ def test_a_server_on_one_address_is_announced_by_it(host):
 
 
 @pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (Config(), "rehearses (no script)"),
+        (Config(script="/somewhere/tides.toml"), "plays tides.toml"),
+        (Config(rehearse=False), "repeats what it is told (no script, no rehearsal)"),
+    ],
+)
+def test_the_banner_says_what_answers(config, words):
+    assert f"\n  model      {words}\n" in announce.banner(config, Address())
+
+
+@pytest.mark.parametrize(
+    ("config", "is_warned"),
+    [
+        (Config(), False),
+        (Config(mode=Mode.PROTOTYPE), True),
+        (Config(mode=Mode.PROTOTYPE, websocket=False), False),
+    ],
+)
+def test_the_banner_of_the_prototype_says_what_the_sdks_cannot_do(config, is_warned):
+    assert ("tool loops over WebSocket need --mode shipped" in announce.banner(config, Address())) is is_warned
+
+
+@pytest.mark.parametrize(
     ("model", "named"), [((), "gpt-5.5"), (("gpt-*", "mine", "other"), "mine"), (("o*",), "gpt-5.5")]
 )
 def test_the_codex_settings_name_a_model_that_is_served(model, named):

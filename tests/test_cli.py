@@ -57,8 +57,12 @@ def test_file_environment_and_command_line_are_layered(tmp_path, monkeypatch):
         (["-p", "1"], "-p: unknown option"),
         (["--port"], "--port: expected one argument"),
         (["--port", "many"], "--port: expected a whole number from 0 to 65535, got 'many'"),
-        (["serve"], "argument 1: is not an option; respserver takes options only"),
-        (["--config", "/nowhere.toml"], "/nowhere.toml: cannot read /nowhere.toml: No such file or directory"),
+        (["serve"], "argument 1: is no command; respserver alone serves, and usage is the only other one"),
+        (["--config", "/nowhere.toml"], "--config: cannot read /nowhere.toml: No such file or directory\n"),
+        (["--engine", "sim"], "--engine: is no option; it is a key of [[routes]], in the file that --config names"),
+        (["--port", "1", "x"], "argument 3: is not an option; respserver takes options only"),
+        (["--api-key", ""], "--api-key: is empty\n"),
+        (["--api-key", "two words"], "--api-key: a key is one or more visible ASCII characters without spaces\n"),
         (["--host", "0.0.0.0"], "--host: '0.0.0.0' can be reached from other machines"),
     ],
 )
@@ -67,6 +71,29 @@ def test_a_mistake_names_itself_and_exits_with_2(capsys, argv, told):
     assert run(*argv, serve=serve) == 2
     assert capsys.readouterr().err.startswith(f"respserver: {told}")
     assert serve.config is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "is_said"),
+    [
+        (["--prot", "1"], True),
+        (["--port", "many"], True),
+        (["serve"], True),
+        (["usage", "--leger", "x"], True),
+        (["--config", "/nowhere.toml"], False),
+        (["--script", "/nowhere.toml"], False),
+        (["usage", "--ledger", "/nowhere.db"], False),
+    ],
+)
+def test_where_the_options_are_listed_is_said_when_an_option_is_wrong(capsys, argv, is_said):
+    assert run(*argv) == 2
+    assert (" --help lists the options." in capsys.readouterr().err) is is_said
+
+
+def test_a_mistake_in_a_file_does_not_send_to_the_options(capsys, tmp_path):
+    (tmp_path / "a.toml").write_text("prot = 1")
+    assert run("--config", str(tmp_path / "a.toml")) == 2
+    assert capsys.readouterr().err == f"respserver: {tmp_path / 'a.toml'}: prot: unknown key; did you mean port?\n"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, get_args, get_origin
 
 import msgspec
 import pytest
 
-from respserver.config import Config, Group, Limits, Mode, RouteConfig, check, is_key, is_loopback
+from respserver.config import (
+    Config,
+    Group,
+    HttpClassifierConfig,
+    Limits,
+    Mode,
+    RouteConfig,
+    check,
+    is_key,
+    is_loopback,
+)
 from respserver.errors import ConfigError
 
 
@@ -45,6 +56,10 @@ def test_keys_do_not_show_in_repr():
 @pytest.mark.parametrize(
     ("config", "option"),
     [
+        (Config(mode="both"), "mode"),
+        (Config(classifiers=({"kind": "terms", "file": "x"},)), "classifiers[0]"),
+        (Config(routes=(RouteConfig(pattern=""),)), "routes[0].pattern"),
+        (Config(limits={"tool_seconds": 1}), "limits"),
         (Config(certfile="cert.pem"), "keyfile"),
         (Config(keyfile="key.pem"), "certfile"),
         (Config(host=""), "host"),
@@ -63,6 +78,38 @@ def test_settings_that_cannot_work_are_refused_by_name(config, option):
     with pytest.raises(ConfigError) as caught:
         check(config)
     assert caught.value.option == option
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (Config(mode="both"), "mode: expected shipped or prototype, got 'both'"),
+        (Config(port=99999), "port: expected a whole number from 0 to 65535, got 99999"),
+        (Config(tps=-1), "tps: expected a number of at least 0, got -1"),
+        (Config(strict="on"), "strict: expected true or false, without quotes, got 'on'"),
+        (Config(model="gpt-*"), "model: expected a list of texts, got 'gpt-*'"),
+        (Config(script=Path("x")), f"script: expected a file name, got {type(Path()).__name__}"),
+        (Config(limits={"tool_seconds": 1}), "limits: expected Limits, got dict"),
+        (Config(routes=[{"pattern": "*"}]), "routes[0]: expected RouteConfig, got dict"),
+        (
+            Config(classifiers=({"kind": "terms", "file": "x"},)),
+            "classifiers[0]: expected TermsClassifierConfig, HttpClassifierConfig or LatencyClassifierConfig, got dict",
+        ),
+        (
+            Config(classifiers=(HttpClassifierConfig(url="ftp://x"),)),
+            "classifiers[0].url: expected http://… or https://…",
+        ),
+        ("shipped", "config: expected a Config, got 'shipped'; use Config(mode=…, …)"),
+    ],
+)
+def test_a_wrong_setting_from_python_is_told_in_the_words_of_the_command(config, told):
+    with pytest.raises(ConfigError) as caught:
+        check(config)
+    assert str(caught.value) == told
+
+
+def test_a_mode_may_be_given_by_its_name():
+    assert Config(mode="prototype").mode is Mode.PROTOTYPE
 
 
 @pytest.mark.parametrize(
@@ -110,3 +157,10 @@ def test_a_refused_key_is_not_told():
     with pytest.raises(ConfigError) as caught:
         check(Config(api_key=("my secret",)))
     assert "secret" not in str(caught.value)
+    for config in (
+        Config(api_key=("my", b"secret")),
+        Config(classifiers=(HttpClassifierConfig(url="http://x", api_key="my secret"),)),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            check(config)
+        assert "secret" not in str(caught.value)

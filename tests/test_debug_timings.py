@@ -9,7 +9,7 @@ import pytest
 
 from respserver.config import Mode, TermsClassifierConfig
 from respserver.engines.sim import Script, call, fault, step
-from respserver.turn.response import TIMINGS_KEY
+from respserver.schema.request import TIMINGS_KEY
 from respserver.turn.stopwatch import STAGES
 from tests.support.live import Frame, Wire, calls_of, http, output, post, stream, tool
 

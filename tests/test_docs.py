@@ -105,7 +105,7 @@ def test_every_error_is_in_the_table_with_its_status(kind: type[ApiError]) -> No
 
 def codes_in_the_code() -> set[str]:
     """Codes that are given where an error is raised, beside those of the classes."""
-    found = {code for _, code in codec._BOUNDS}
+    found = {code for _, code, _ in codec._BOUNDS}
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(node, ast.Call):

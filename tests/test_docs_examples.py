@@ -67,6 +67,16 @@ def test_shell_commands_in_pages_work(block: Block, base_urls: dict[str, str], t
         assert "You said: Hello" in run.stdout
 
 
+@pytest.mark.parametrize("block", all_blocks("test"), ids=str)
+def test_test_files_in_pages_pass(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "test_page.py").write_text(block.code)
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), "test_page.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert run.returncode == 0, run.stdout
+    assert "1 passed" in run.stdout
+
+
 @pytest.mark.parametrize("block", all_blocks("script"), ids=str)
 def test_scripts_in_pages_can_be_played(block: Block) -> None:
     assert parse_script(block.code, "toml", str(block)).conversations
@@ -85,11 +95,11 @@ def test_the_two_steps_to_a_classifier_refuse_what_the_page_shows(tmp_path: Path
             text=True,
             timeout=PATIENCE,
         )
-    assert said.stdout == "{" + shown.replace("\n", "")
+    assert said.stdout + "\n" == "{" + shown
 
 
 def test_every_marked_block_has_a_use_that_is_run() -> None:
-    assert {block.use for block in all_blocks()} == {"", "run", "script"}
+    assert {block.use for block in all_blocks()} == {"", "run", "script", "test"}
     assert {block.language for block in all_blocks("run")} == {"python", "sh"}
     assert all(block.mode in ("", *Mode) for block in all_blocks())
 

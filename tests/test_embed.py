@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from respserver.config import Config, Limits, Mode
-from respserver.embed import open_server, start_server
+from respserver.embed import make_server, open_server, start_server
 from respserver.engines.sim import Script, fault, text
 from respserver.engines.sim.engine import SimSequence
 from respserver.errors import ConfigError
@@ -51,9 +51,19 @@ def test_two_servers_in_one_process_do_not_know_each_other() -> None:
 def test_what_is_wrong_is_raised_where_the_server_is_opened() -> None:
     with pytest.raises(ConfigError, match="host"), start_server(Config(host="0.0.0.0", port=0)):
         pass
+    with pytest.raises(ConfigError, match=r"^config: expected a Config, got 'shipped'"), start_server("shipped"):  # type: ignore[arg-type]
+        pass
+    with (
+        pytest.raises(ConfigError) as caught,
+        start_server(script="Good morning."),  # type: ignore[arg-type]  # that is what is tested
+    ):
+        pass
+    assert str(caught.value) == 'script: expected a Script, got str; use Script.of("…")'
+    with pytest.raises(ConfigError, match=r"^tps: expected a number of at least 0, got -1"):
+        make_server(Config(port=0, tps=-1.0))
     with (
         start_server() as server,
-        pytest.raises(OSError, match="in use"),
+        pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1 port {server.address.port}: .*in use"),
         start_server(Config(port=server.address.port)),
     ):
         pass

@@ -13,7 +13,7 @@ import trio.testing
 from respserver.engines.base import Engine, Sequence
 from respserver.engines.sim import call, delay, fault, reasoning, step
 from respserver.engines.sim.engine import BATCH, Sim
-from respserver.errors import ModelFault
+from respserver.errors import ConfigError, ModelFault
 from respserver.tokens.special import Special
 from tests.support.sim_kit import PARAMS, play, read, respond, sample, sim, template, user
 
@@ -239,12 +239,14 @@ class TestPace:
     @pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan, -0.5])
     @pytest.mark.parametrize("name", ["tps", "ttft", "jitter"])
     def test_a_pace_that_cannot_be_kept_is_refused_by_name(self, name: str, wrong: float) -> None:
-        with pytest.raises(ValueError, match=f"^{name}: expected a finite number of at least 0, got "):
+        with pytest.raises(
+            ConfigError, match=f"^{name}: expected a( finite)? number (of at least 0|from 0 to 1), got "
+        ):
             sim("a", **{name: wrong})
 
     def test_jitter_is_a_share(self) -> None:
         sim("a", jitter=1)
-        with pytest.raises(ValueError, match=r"^jitter: expected a number from 0 to 1, got 1\.5"):
+        with pytest.raises(ConfigError, match=r"^jitter: expected a number from 0 to 1, got 1\.5"):
             sim("a", jitter=1.5)
 
     @pytest.mark.parametrize("tps", [1e300, sys.float_info.max])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,8 +24,13 @@ from respserver.engines.sim import (
 )
 from respserver.engines.sim.plan import MAX_KEPT
 from respserver.engines.sim.script import Call, OnEnd, Step, Text
-from respserver.errors import ModelFault
+from respserver.errors import ConfigError, ModelFault
 from tests.support.sim_kit import called, head, output, play, respond, said, sample, sim, template, user
+
+
+def untyped(value: object) -> Any:
+    """What a caller without a type checker might pass."""
+    return value
 
 
 class TestConstructors:
@@ -57,12 +64,38 @@ class TestConstructors:
     @pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan, -1])
     def test_times_that_no_schedule_can_keep_are_refused_by_name(self, wrong: float) -> None:
         for name in ("tps", "ttft"):
-            with pytest.raises(ValueError, match=f"^{name}: expected a finite number of at least 0, got "):
+            with pytest.raises(ConfigError, match=f"^{name}: expected a finite number of at least 0, got "):
                 step("a", **{name: wrong})  # type: ignore[arg-type]  # mypy sees all of step's keywords
-        with pytest.raises(ValueError, match=r"^delay: expected a finite number"):
+        with pytest.raises(ConfigError, match=r"^delay: expected a finite number"):
             delay(wrong)
-        with pytest.raises(ValueError, match=r"^fault_after_tokens: expected a finite number"):
-            step("a", fault_after_tokens=-1)
+        with pytest.raises(ConfigError, match=r"^fault_after_tokens: expected a whole number of at least 0"):
+            step("a", fault="x", fault_after_tokens=-1)
+
+    @pytest.mark.parametrize(
+        ("wrong", "problem"),
+        [
+            (lambda: Script.of("a", on_end=untyped("loop")), "on_end: expected fail, repeat or rehearse, got 'loop'"),
+            (lambda: Script.of(), "step: a script needs at least one step"),
+            (lambda: Script(conversations=()), "conversation: a script needs at least one conversation"),
+            (lambda: step("a", fault_after_tokens=3), "fault_after_tokens: needs fault beside it"),
+            (lambda: step("a", fault="x", fault_after_tokens=untyped(1.5)),
+             "fault_after_tokens: expected a whole number of at least 0, got 1.5"),
+            (lambda: step("a", fault=untyped(5)), "fault: expected a text or a fault, got 5"),
+            (lambda: conversation("a", model=""), "model: expected a text that is not empty, got ''"),
+            (lambda: call("a", x={1, 2}), "arguments.x: expected a JSON value, got set"),
+            (lambda: call("a", x=[{"y": math.inf}]), "arguments.x[0].y: expected a JSON value, got inf"),
+            (lambda: call("a", untyped({1: 2})), "arguments: expected a JSON value, got 1"),
+        ],
+    )  # fmt: skip
+    def test_a_mistake_is_told_where_it_is_made_in_the_words_of_a_file(
+        self, wrong: Callable[[], object], problem: str
+    ) -> None:
+        with pytest.raises(ConfigError) as caught:
+            wrong()
+        assert str(caught.value) == problem
+
+    def test_a_fault_may_be_its_message_as_in_a_file(self) -> None:
+        assert step("a", fault="boom") == step("a", fault=fault("boom"))
 
 
 class TestOutputs:
@@ -198,7 +231,7 @@ class TestEnd:
     def engine(on_end: OnEnd) -> Sim:
         return Sim(template(), script=Script.of("one", "two", on_end=on_end, name="demo.toml"), rehearse=False)
 
-    @pytest.mark.parametrize(("steps", "there"), [((), "0 steps"), (("one",), "1 step"), (("one", "two"), "2 steps")])
+    @pytest.mark.parametrize(("steps", "there"), [(("one",), "1 step"), (("one", "two"), "2 steps")])
     async def test_a_script_without_a_step_left_fails_and_says_which_and_what_to_do(
         self, steps: tuple[str, ...], there: str
     ) -> None:

@@ -96,24 +96,27 @@ def test_json_reads_the_same() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", "s.toml: Object contains unknown field `x`"),
+        ("x = 1", "s.toml: x: unknown key"),
         ("", "s.toml: a script has either [[step]] or [[conversation]] tables"),
         (
             '[[step]]\ntext = "a"\n[[conversation]]\nstep = [{text = "a"}]',
             "s.toml: a script has either [[step]] or [[conversation]] tables",
         ),
-        ("step = []", "s.toml: step: Expected `array` of length >= 1"),
-        ("[[conversation]]", "s.toml: conversation[0].step: Object missing required field `step`"),
-        ("[[step]]\ntext = 1", "s.toml: step[0].text: Expected `str | array | null`, got `int`"),
-        ("[[step]]\ntext = []", "s.toml: step[0].text: Expected `array` of length >= 1"),
-        ('[[step]]\ntext = "a"\nfoo = 1', "s.toml: step[0]: Object contains unknown field `foo`"),
-        ("[[step]]\ndelay = -1", "s.toml: step[0].delay: Expected `float` >= 0.0"),
-        ('[[step]]\ntext = "a"\ntps = inf', "s.toml: step[0].tps: expected a finite number"),
-        ('[[step]]\ntext = "a"\nttft = inf', "s.toml: step[0].ttft: expected a finite number"),
-        ('[[step]]\ntext = "a"\nttft = nan', "s.toml: step[0].ttft: Expected `float` >= 0.0"),
-        ('[[step]]\ntext = "a"\ntps = -inf', "s.toml: step[0].tps: Expected `float` >= 0.0"),
-        ("[[step]]\noutput = [{delay = inf}]", "s.toml: step[0].output[0].delay: expected a finite number"),
-        ('[[step]]\ntext = "a"\ntps = true', "s.toml: step[0].tps: Expected `float | null`, got `bool`"),
+        ("step = []", "s.toml: step: a script needs at least one step"),
+        ("[[conversation]]", "s.toml: conversation[0].step: is missing"),
+        ("[[step]]\ntext = 1", "s.toml: step[0].text: expected a text or a list of texts, got 1"),
+        ("[[step]]\ntext = []", "s.toml: step[0].text: expected a text or a list of texts, got []"),
+        ('[[step]]\ntext = "a"\nfoo = 1', "s.toml: step[0].foo: unknown key"),
+        ("[[step]]\ndelay = -1", "s.toml: step[0].delay: expected a finite number of at least 0, got -1"),
+        ('[[step]]\ntext = "a"\ntps = inf', "s.toml: step[0].tps: expected a finite number of at least 0, got inf"),
+        ('[[step]]\ntext = "a"\nttft = inf', "s.toml: step[0].ttft: expected a finite number of at least 0, got inf"),
+        ('[[step]]\ntext = "a"\nttft = nan', "s.toml: step[0].ttft: expected a finite number of at least 0, got nan"),
+        ('[[step]]\ntext = "a"\ntps = -inf', "s.toml: step[0].tps: expected a finite number of at least 0, got -inf"),
+        (
+            "[[step]]\noutput = [{delay = inf}]",
+            "s.toml: step[0].output[0].delay: expected a finite number of at least 0, got inf",
+        ),
+        ('[[step]]\ntext = "a"\ntps = true', "s.toml: step[0].tps: expected a finite number of at least 0, got True"),
         (
             "[[step]]",
             "s.toml: step[0]: expected output or one of delay, reasoning, text, refusal, call, custom, fault",
@@ -132,7 +135,7 @@ def test_json_reads_the_same() -> None:
         ),
         (
             '[[conversation]]\nstep = [{text = "a"}, {output = [{text = "a"}, {call = 1}]}]',
-            "s.toml: conversation[0].step[1].output[1].call: Expected `str | null`, got `int`",
+            "s.toml: conversation[0].step[1].output[1].call: expected a text that is not empty, got 1",
         ),
         (
             '[[step]]\noutput = [{text = "a", call = "b"}]',
@@ -149,9 +152,25 @@ def test_json_reads_the_same() -> None:
         ),
         (
             '[[conversation]]\nwhen = {usr = "a"}\nstep = [{text = "a"}]',
-            "s.toml: conversation[0].when: Object contains unknown field `usr`",
+            "s.toml: conversation[0].when.usr: unknown key; did you mean user?",
         ),
-        ('on_end = "stop"\n[[step]]\ntext = "a"', "s.toml: on_end: Invalid enum value 'stop'"),
+        (
+            'on_end = "stop"\n[[step]]\ntext = "a"',
+            "s.toml: on_end: expected fail, repeat or rehearse, got 'stop'",
+        ),
+        ("[[steps]]", "s.toml: steps: unknown key; did you mean step?"),
+        ('[[step]]\ntxt = "a"', "s.toml: step[0].txt: unknown key; did you mean text?"),
+        ('[step]\ntext = "a"', "s.toml: step: write [[step]], with two brackets"),
+        (
+            '[[conversation]]\n[conversation.step]\ntext = "a"',
+            "s.toml: conversation[0].step: write [[conversation.step]], with two brackets",
+        ),
+        ("conversation = []", "s.toml: conversation: a script needs at least one conversation"),
+        ("[[conversation]]\nstep = []", "s.toml: conversation[0].step: a script needs at least one step"),
+        (
+            '[[step]]\ncall = "f"\narguments = {a = [1, nan]}',
+            "s.toml: step[0].arguments.a[1]: expected a JSON value, got nan",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_place(text: str, message: str) -> None:
@@ -165,7 +184,9 @@ def test_text_that_is_not_toml_or_json_is_refused() -> None:
         parse_script("a = [", "toml", "s.toml")
     with pytest.raises(ConfigError, match=r"^s\.json: not JSON: "):
         parse_script("{", "json", "s.json")
-    with pytest.raises(ConfigError, match=r"^s\.json: Expected `object`, got `array`$"):
+    with pytest.raises(ConfigError, match=r"^s\.json: step: expected a list of tables, got a table$"):
+        parse_script('{"step": {"text": "a"}}', "json", "s.json")
+    with pytest.raises(ConfigError, match=r"^s\.json: expected a table, got \[\]$"):
         parse_script("[]", "json", "s.json")
 
 

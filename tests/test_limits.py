@@ -90,6 +90,27 @@ async def test_one_turn_too_many_is_one_error_frame_and_its_parent_can_still_be_
     assert parts.metrics.refused == 1
 
 
+@MODES
+async def test_one_tenants_crowd_keeps_no_other_tenant_out(nursery: trio.Nursery, mode: Mode) -> None:
+    parts = services(Script.of("fine", on_end="repeat"), mode=mode, active_turns=1, waiting_turns=2)
+    crowd = [Talk(nursery, parts, tenant="many")]
+    crowd += [Talk(nursery, parts, tenant="many", beside=crowd[0]) for _ in range(2)]
+    modest = Talk(nursery, parts, tenant="few", beside=crowd[0])
+    parent = (await crowd[2].turn(input="hi", store=False))["response"]
+    spy_of(parts).gate = gate = trio.Event()
+    for number, talk in enumerate(crowd):
+        talk.create(input=f"crowd {number}", previous_response_id=parent["id"] if number == 2 else None)
+        await settled()
+    modest.create(input="modest")
+    assert told(await crowd[2].socket.hear()) == (429, "server_busy")
+    assert parts.metrics.refused == 1
+    gate.set()
+    for talk in (modest, *crowd[:2]):
+        assert (await talk.socket.hear_step())[-1]["type"] == "response.completed"
+    again = await crowd[2].turn(input="again", previous_response_id=parent["id"])
+    assert again["type"] == "response.completed"  # its parent is still there
+
+
 async def test_a_turn_that_waits_looks_for_its_parent_only_when_it_begins(nursery: trio.Nursery) -> None:
     parts = services(Script.of("fine", on_end="repeat"), active_turns=1)
     spy_of(parts).gate = gate = trio.Event()

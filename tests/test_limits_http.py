@@ -10,6 +10,7 @@ import trio
 
 from respserver.engines.sim import Script
 from respserver.errors import ApiError, ShuttingDown
+from respserver.schema.codec import read_object
 from respserver.transport.http import HttpTurns, SsePort
 from respserver.turn.run import TurnResult
 from respserver.turn.stopwatch import Stopwatch
@@ -37,7 +38,7 @@ class Request:
         with self.scope:
             try:
                 watch = Stopwatch(trio.current_time)
-                outcome = await turns.run(body, tenant="", request_id=f"req_{id(self)}", watch=watch)
+                outcome = await turns.run(read_object(body), tenant="", request_id=f"req_{id(self)}", watch=watch)
                 failed = isinstance(outcome, TurnResult) and outcome.error
                 self.outcome = failed or outcome
                 while isinstance(outcome, SsePort) and (chunk := await outcome.next_chunk()) is not None:

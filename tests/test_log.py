@@ -132,6 +132,10 @@ def test_private_fields_are_hidden_at_any_depth(format, name, spelling):
         '{"authorization": "secret"}',
         "api_key=secret",
         "X-API-Key: secret",
+        "OPENAI_API_KEY=secret",
+        "Proxy-Authorization: secret",
+        "BEARER secret",
+        "API_\N{KELVIN SIGN}EY=secret",
     ],
 )
 def test_what_looks_like_a_key_is_scrubbed_from_texts(format, text):

@@ -39,6 +39,16 @@ def test_null_means_absent_for_every_field() -> None:
     assert refusal(input=None).param == "input"
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_fields_that_are_nested_as_in_the_realtime_api_are_told_where_they_stand(strict: bool) -> None:
+    nested: Json = {"response": {"model": "sim", "input": "hi"}}
+    lacking: tuple[Json, ...] = ({"model": ...}, {"input": ...})
+    for missing in lacking:
+        with pytest.raises(InvalidRequest, match=r"\. The fields stand beside 'type', not in 'response'\.$"):
+            read(options={"strict": strict}, **missing, **nested)
+    assert read(**nested).unknown == ("response",)
+
+
 REAL_FIELDS: Json = {
     "type": "response.create",
     "instructions": "Be brief.",

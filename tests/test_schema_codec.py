@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from msgspec import Meta
 
 from respserver.errors import InvalidField, InvalidJson, MissingParameter
-from respserver.schema.codec import decode, encode, join, read_object, split_array, split_object
+from respserver.schema.codec import MAX_LOOKED_AT, decode, encode, join, read_object, split_array, split_object
 
 
 class Part(msgspec.Struct):
@@ -55,8 +56,53 @@ def test_a_wrong_value_is_named_with_its_path_and_the_apis_code(text: bytes, cod
     with pytest.raises(InvalidField) as caught:
         decode(SHAPE, text)
     assert (caught.value.code, caught.value.param) == (code, param)
-    assert caught.value.message.startswith(f"Invalid '{param}': ")
-    assert "$" not in caught.value.message
+    assert caught.value.message.startswith("Invalid ")
+    assert not {"$", "`"} & set(caught.value.message)
+
+
+LEAST, MOST = "Expected a value >=", "Expected a value <="
+LONG, SHORT = "Expected a string with maximum length", "Expected a string with minimum length"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('"count":1', f"Invalid 'count': integer below minimum value. {LEAST} 2, but got 1 instead."),
+        ('"count":10', f"Invalid 'count': integer above maximum value. {MOST} 9, but got 10 instead."),
+        ('"share":-1', f"Invalid 'share': decimal below minimum value. {LEAST} 0, but got -1 instead."),
+        ('"share":1.5', f"Invalid 'share': decimal above maximum value. {MOST} 1, but got 1.5 instead."),
+        ('"name":""', f"Invalid 'name': empty string. {SHORT} 1, but got an empty string instead."),
+        ('"name":"long"', f"Invalid 'name': string too long. {LONG} 3, but got a string with length 4 instead."),
+        ('"labels":{"abc":1}', f"Invalid 'labels': string too long. {LONG} 2."),
+        (
+            '"code":"y"',
+            "Invalid 'code': string does not match pattern. Expected a string that matches the pattern '^x'.",
+        ),
+        ('"name":{}', "Invalid type for 'name': expected a string, but got an object instead."),
+        ('"needed":null', "Invalid type for 'needed': expected an integer, but got null instead."),
+        ('"parts":[{},{"kind":"c"}]', "Invalid value: 'c'. Supported values are: 'a', 'b'."),
+        ('"share":1e999', "Invalid 'share': number out of range."),
+    ],
+)
+def test_what_is_wrong_is_told_in_the_words_of_the_api(text: str, message: str) -> None:
+    whole = f'{{"needed":1,{text}}}'
+    for form in (whole, whole.encode(), msgspec.Raw(whole.encode())):
+        with pytest.raises(InvalidField) as caught:
+            decode(SHAPE, form)
+        assert caught.value.message == message
+
+
+def test_a_large_text_is_not_read_again_for_the_value_in_a_message() -> None:
+    padding = " " * MAX_LOOKED_AT
+    with pytest.raises(InvalidField) as caught:
+        decode(SHAPE, f'{{"needed":1,{padding}"count":1}}')
+    assert caught.value.message == "Invalid 'count': integer below minimum value. Expected a value >= 2."
+
+
+def test_a_long_wrong_value_leaves_room_for_the_right_ones() -> None:
+    with pytest.raises(InvalidField) as caught:
+        decode(SHAPE, json.dumps({"needed": 1, "parts": [{"kind": "c" * 5000}]}))
+    assert caught.value.message.endswith("…'. Supported values are: 'a', 'b'.")
 
 
 def test_an_absent_field_is_named_as_missing() -> None:
@@ -83,6 +129,12 @@ def test_text_that_is_no_json_is_said_to_be_none(text: bytes | str) -> None:
     with pytest.raises(InvalidJson) as caught:
         decode(SHAPE, text)
     assert caught.value.message.startswith("We could not parse the JSON body of your request. (")
+
+
+@pytest.mark.parametrize("text", ["", b"", " \n", b"\t"])
+def test_a_text_with_nothing_in_it_is_said_to_be_empty(text: bytes | str) -> None:
+    with pytest.raises(InvalidJson, match=r"\(it is empty\)$"):
+        read_object(text)
 
 
 @pytest.mark.parametrize(

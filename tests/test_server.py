@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import ssl
 from typing import Any
@@ -258,8 +259,10 @@ async def test_every_model_that_is_listed_is_served(
 async def test_a_port_that_is_taken_raises_at_once(serve: Any) -> None:
     server = await serve()
     config = Config(port=server.address.port)
-    with pytest.raises(OSError, match="in use"):
+    told = f"cannot listen on 127.0.0.1 port {server.address.port}: .*in use"
+    with pytest.raises(OSError, match=told) as caught:
         await Server(config, build_services(config), KeyRing({})).serve(lambda address: None)
+    assert caught.value.errno == errno.EADDRINUSE
 
 
 def test_settings_that_do_not_fit_together_are_refused_for_embedders_too() -> None:

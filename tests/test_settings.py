@@ -95,7 +95,7 @@ def test_empty_and_foreign_variables_are_no_settings():
         ("port", "65536", "expected a whole number from 0 to 65535, got '65536'"),
         ("port", "", "expected a whole number from 0 to 65535, got ''"),
         ("mode", "both", "expected shipped or prototype, got 'both'"),
-        ("log_level", "trace", "expected debug or info or warning or error, got 'trace'"),
+        ("log_level", "trace", "expected debug, info, warning or error, got 'trace'"),
         ("strict", "maybe", "expected on or off, got 'maybe'"),
         ("tps", "-1", "expected a number of at least 0, got '-1'"),
         ("ttft", "nan", "expected a number of at least 0, got 'nan'"),
@@ -118,7 +118,8 @@ def test_a_bad_value_is_named_as_it_was_written(name, text, problem):
     [
         ("port = '8080'", "port", "expected a whole number from 0 to 65535, got '8080'"),
         ("port = true", "port", "expected a whole number from 0 to 65535, got True"),
-        ("strict = 1", "strict", "expected on or off, got 1"),
+        ("strict = 1", "strict", "expected true or false, without quotes, got 1"),
+        ("debug_timings = 'on'", "debug_timings", "expected true or false, without quotes, got 'on'"),
         ("model = 'gpt-*'", "model", "expected a list of texts, got 'gpt-*'"),
         ("model = [1]", "model", "expected a list of texts, got [1]"),
         ("prot = 1", "prot", "unknown key; did you mean port?"),
@@ -127,10 +128,22 @@ def test_a_bad_value_is_named_as_it_was_written(name, text, problem):
         ("limits = 3", "limits", "expected a table, [limits]"),
         ("[limits]\ntool_seconds = 0", "limits.tool_seconds", "expected a number above 0, got 0"),
         ("[limits]\nport = 1", "limits.port", "unknown key; it stands at the top of the file, before the first table"),
-        ("[[routes]]\npattern = 1", "routes[0].pattern", "expected `str`, got `int`"),
-        ("[[routes]]\npattern = 'a'\n[[routes]]\nengine = 'x'", "routes[1]", "object missing required field `pattern`"),
-        ("[[routes]]\npattern = 'a'\nengin = 'x'", "routes[0]", "object contains unknown field `engin`"),
-        ("routes = 3", "routes", "expected `array`, got `int`"),
+        ("[[routes]]\npattern = 1", "routes[0].pattern", "expected a text that is not empty, got 1"),
+        ("[[routes]]\npattern = 'a'\n[[routes]]\nengine = 'x'", "routes[1].pattern", "is missing"),
+        ("[[routes]]\npattern = 'a'\nengin = 'x'", "routes[0].engin", "unknown key; did you mean engine?"),
+        ("routes = 3", "routes", "expected a list of tables, got 3"),
+        ("[routes]\npattern = 'a'", "routes", "write [[routes]], with two brackets"),
+        ("[limit]", "limit", "unknown key; did you mean [limits]?"),
+        ("[[route]]", "route", "unknown key; did you mean [[routes]]?"),
+        ("[[classifiers]]\nkind = 'term'", "classifiers[0].kind", "expected terms, http or latency, got 'term'"),
+        ("[[classifiers]]\nfile = 'a'", "classifiers[0].kind", "is missing"),
+        ("[[classifiers]]\nkind = 'terms'\nfil = 'a'", "classifiers[0].fil", "unknown key; did you mean file?"),
+        ("[[classifiers]]\nkind = 'http'\nurl = 'x'", "classifiers[0].url", "expected http://… or https://…"),
+        (
+            "[[classifiers]]\nkind = 'http'\nurl = 'http://x'\nreads = 'all'",
+            "classifiers[0].reads",
+            "expected new or context, got 'all'",
+        ),
         ('certfile = "a\\u0000b"', "certfile", "expected a file name, got 'a\\x00b'"),
     ],
 )
@@ -248,6 +261,11 @@ def test_a_bad_key_is_never_shown(tmp_path):
         {"file": write(tmp_path, "api_key = ['tell nobody']", "a.toml")},
         {"file": write(tmp_path, "api_key = 'tell-nobody'", "b.toml")},
         {"file": write(tmp_path, "api_key = [['tell-nobody']]", "c.toml")},
+        {
+            "file": write(
+                tmp_path, "[[classifiers]]\nkind = 'http'\nurl = 'http://x'\napi_key = 'tell nobody'", "d.toml"
+            )
+        },
     ):
         assert "nobody" not in str(refusal(**sources))
 

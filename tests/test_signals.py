@@ -46,13 +46,14 @@ def test_a_second_ctrl_c_ends_the_server_at_once(first):
     assert serve.ended == "at once"
 
 
+@pytest.mark.parametrize("level", ["info", "warning"])
 @pytest.mark.parametrize(("number", "told"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
-def test_ctrl_c_that_has_to_wait_tells_for_how_long_and_how_to_stop_at_once(capsys, monkeypatch, number, told):
+def test_ctrl_c_that_has_to_wait_tells_for_how_long_and_how_to_stop_at_once(capsys, monkeypatch, number, told, level):
     async def take_long(stop: trio.Event) -> None:
         await receive(stop, number)
 
     monkeypatch.setattr(signals, "HINT_SECONDS", 0.0)
-    assert run("--grace-seconds", "7", serve=FakeServe(take_long)) == 0
+    assert run("--grace-seconds", "7", "--log-level", level, serve=FakeServe(take_long)) == 0
     assert ("running turns get 7 seconds to end; a second Ctrl-C stops at once" in capsys.readouterr().err) is told
 
 

@@ -12,6 +12,7 @@ from respserver.config import Config, Limits
 from respserver.embed import make_server
 from respserver.engines.sim import Script, delay
 from respserver.errors import ShuttingDown
+from respserver.schema.codec import read_object
 from respserver.transport.http import HttpTurns, SsePort
 from respserver.turn.run import TurnResult
 from respserver.turn.services import Services
@@ -40,7 +41,7 @@ def services(script: Script, **limits: Any) -> Services:
 
 
 async def ask(turns: HttpTurns) -> TurnResult | SsePort:
-    return await turns.run(STREAM, tenant="", request_id="req_1", watch=Stopwatch(trio.current_time))
+    return await turns.run(read_object(STREAM), tenant="", request_id="req_1", watch=Stopwatch(trio.current_time))
 
 
 async def test_a_shutdown_waits_for_a_stream_whose_task_has_not_run_yet(nursery: trio.Nursery) -> None:

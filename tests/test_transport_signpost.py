@@ -15,6 +15,8 @@ from respserver.errors import RouteNotFound
 from respserver.transport import signpost
 from tests.support.live import http
 
+NOT_HERE = "This endpoint of the API is not served here; GET / lists those that are."
+
 
 def shown(config: Config, *, needs_key: bool = False) -> Any:
     return json.loads(signpost.page(config, needs_key=needs_key))
@@ -57,6 +59,10 @@ def test_a_server_without_websocket_or_keys_says_so() -> None:
         ("GET", "/models", "The nearest endpoint is GET /v1/models; GET / lists all."),
         ("GET", "/health", "The nearest endpoint is GET /healthz; GET / lists all."),
         ("POST", "/v1/chat/completions", "Responses are made with POST /v1/responses; GET / lists all endpoints."),
+        ("POST", "/v1/responses/compact", NOT_HERE),
+        ("POST", "/v1/responses/resp_x/cancel", NOT_HERE),
+        ("GET", "/v1/responses/resp_x/input_items", NOT_HERE),
+        ("POST", "/v1/conversations", NOT_HERE),
         ("GET", "/favicon.ico", "GET / lists the endpoints."),
     ],
 )
@@ -68,6 +74,24 @@ async def test_an_unknown_path_is_answered_with_the_endpoint_that_was_meant(
         answer = await client.request(method, server.base_url.removesuffix("/v1") + path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_url")
     assert answer.json()["error"]["message"] == f"Invalid URL ({method} {path}). {hint}"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "websocket", "message"),
+    [
+        ("GET", "/responses", True, "Method GET is not allowed for /v1/responses. POST it, or open a WebSocket here."),
+        ("GET", "/responses", False, "Method GET is not allowed for /v1/responses. POST it."),
+        ("PUT", "/responses", True, "Method PUT is not allowed for /v1/responses."),
+        ("POST", "/models", True, "Method POST is not allowed for /v1/models."),
+    ],
+)
+async def test_whoever_opens_the_endpoint_is_told_what_it_is_for(
+    serve: Any, method: str, path: str, websocket: bool, message: str
+) -> None:
+    server = await serve(websocket=websocket)
+    async with http(server) as client:
+        answer = await client.request(method, path)
+    assert (answer.status_code, answer.json()["error"]["message"]) == (405, message)
 
 
 def test_an_upgrade_elsewhere_is_told_where_sockets_are() -> None:

@@ -13,6 +13,7 @@ from respserver.config import Config, Limits
 from respserver.embed import make_server, running_server
 from respserver.engines.sim import Script, call
 from respserver.protocol.chain import Context, Latest, Past
+from respserver.schema.codec import read_object
 from respserver.server import Address
 from respserver.state import StoredItem
 from respserver.tokens.buffer import TokenBuffer
@@ -171,7 +172,7 @@ async def test_no_answer_waits_for_an_engine_that_closes_a_run(
     began = trio.current_time()
     body = json.dumps({"model": "sim", "input": "go", "store": store}).encode()
     for _ in range(3):
-        await turns.run(body, tenant="", request_id="req_1", watch=Stopwatch(trio.current_time))
+        await turns.run(read_object(body), tenant="", request_id="req_1", watch=Stopwatch(trio.current_time))
     assert trio.current_time() == began
     await trio.sleep(2.1)
     assert engine.sequences_open == len(made.services.kept) == int(store)

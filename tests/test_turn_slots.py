@@ -44,9 +44,11 @@ class Turn:
                     self.state = "waits to go on"
                     await self._slot.take_again()
                     self._begin()
+            except ServerBusy:
+                self.state = "refused"
             finally:
                 self._slot.give_back()
-                self.state = "over"
+                self.state = "refused" if self.state == "refused" else "over"
 
     def tell(self, word: str) -> None:
         """``pause`` and ``end`` to one that runs, ``go on`` to one that is paused."""
@@ -103,10 +105,53 @@ async def test_a_full_line_refuses_at_once_and_says_when_to_come_back(waiting: i
             nursery.start_soon(Turn(slots, "a", str(number)).run)
         await settled()
         with pytest.raises(ServerBusy) as caught:
-            await slots.slot("b", "9").take()
+            await slots.slot("a", "9").take()
         assert (caught.value.status, caught.value.headers) == (429, {"retry-after": "1"})
         assert (slots.active, slots.waiting, metrics.turns_waited) == (1, waiting, waiting)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_crowd_keeps_no_other_tenant_out_and_loses_its_newest() -> None:
+    slots = TurnSlots(1, 3, Metrics())
+    async with trio.open_nursery() as nursery:
+        crowd = [Turn(slots, "many", connection) for connection in "0121"]
+        for turn in crowd:
+            nursery.start_soon(turn.run)
+            await settled()
+        few = Turn(slots, "few", "1")
+        nursery.start_soon(few.run)
+        await settled()
+        assert [turn.state for turn in crowd] == ["runs", "waits", "waits", "refused"]
+        assert (few.state, slots.waiting) == ("waits", 3)
+        for tenant in ("few", "many"):  # they would only take each other's places from here on
+            with pytest.raises(ServerBusy):
+                await slots.slot(tenant, "9").take()
+        few.leave()
+        await settled()
+        again = Turn(slots, "many", "9")
+        nursery.start_soon(again.run)
+        await settled()
+        assert (again.state, slots.waiting) == ("waits", 3)
+        nursery.cancel_scope.cancel()
+    assert (slots.active, slots.waiting) == (0, 0)
+
+
+async def test_who_is_sent_away_and_cancelled_in_the_same_moment_hears_that_the_server_is_busy() -> None:
+    slots = TurnSlots(1, 2, Metrics())
+    async with trio.open_nursery() as nursery:
+        crowd = [Turn(slots, "many", connection) for connection in "012"]
+        for turn in crowd:
+            nursery.start_soon(turn.run)
+            await settled()
+        few = Turn(slots, "few", "1")
+        assert slots._beginning.make_room("few")
+        crowd[2].leave()
+        nursery.start_soon(few.run)
+        await settled()
+        assert [turn.state for turn in [*crowd, few]] == ["runs", "waits", "refused", "waits"]
+        assert (slots.active, slots.waiting) == (1, 2)
+        nursery.cancel_scope.cancel()
+    assert (slots.active, slots.waiting) == (0, 0)
 
 
 async def test_a_rollout_that_goes_on_is_never_refused_and_comes_before_turns_that_have_not_begun() -> None:
@@ -267,6 +312,48 @@ def test_whatever_comes_pauses_and_leaves_no_slot_is_lost_and_nobody_is_overtake
     trio.run(play)
 
 
+COMERS = st.lists(st.one_of(st.sampled_from("aaab"), st.sampled_from("abcd"), st.just("end")), max_size=40)
+
+
+@settings(max_examples=60)
+@given(room=st.integers(1, 6), orders=COMERS)
+def test_a_full_line_refuses_one_for_one_and_only_who_has_most(room: int, orders: list[str]) -> None:
+    """A tenant gets in as long as another one has at least two more waiting, and then that one's newest is refused. Who
+    has a single turn waiting never loses it."""
+
+    async def play() -> None:
+        slots = TurnSlots(1, room, Metrics())
+        turns: list[Turn] = []
+        async with trio.open_nursery() as nursery:
+            for number, order in enumerate(["a", *orders]):
+                waiting = [turn for turn in turns if turn.state == "waits"]
+                runs = [turn for turn in turns if turn.state == "runs"]
+                refused = [turn for turn in turns if turn.state == "refused"]
+                if order == "end":
+                    for turn in runs:
+                        turn.tell("end")
+                else:
+                    turns.append(Turn(slots, order, str(number)))
+                    nursery.start_soon(turns[-1].run)
+                await settled()
+                newly = [turn for turn in turns if turn.state == "refused" and turn not in refused]
+                if order == "end" or not runs or len(waiting) < room:
+                    assert not newly
+                    continue
+                (loser,) = newly
+                lengths = Counter(turn.tenant for turn in waiting)
+                assert slots.waiting == room
+                if lengths[order] + 1 < max(lengths.values()):
+                    assert lengths[loser.tenant] == max(lengths.values()) > 1
+                    assert loser is [turn for turn in waiting if turn.tenant == loser.tenant][-1]
+                else:
+                    assert loser is turns[-1]
+            nursery.cancel_scope.cancel()
+        assert (slots.active, slots.waiting) == (0, 0)
+
+    trio.run(play)
+
+
 async def test_a_line_forgets_whom_it_has_served() -> None:
     """Tenants and connections come from clients: what is left of them could fill the memory."""
     line = Line()
@@ -281,6 +368,7 @@ async def test_a_line_forgets_whom_it_has_served() -> None:
         nursery.cancel_scope.cancel()
     assert len(line) == 0
     assert not line._tenants
+    assert not line._lengths
     assert not line.wake_next()
 
 

@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from respserver.config import Config, LatencyClassifierConfig, Limits, Mode
 from respserver.engines.sim import Script, Sim, call, delay
 from respserver.ledger.base import Timings, TurnRecord
-from respserver.schema.codec import encode
+from respserver.schema.codec import encode, read_object
 from respserver.services import build_services
 from respserver.transport.http import HttpTurns, SsePort, chunks
 from respserver.turn.postinference import PostInference
@@ -88,7 +88,7 @@ async def test_over_http_too(nursery: trio.Nursery, autojump_clock: MockClock, s
 
     async def ask(**fields: Any) -> None:
         body = encode({"model": "sim", "input": "go", **fields})
-        answer = await turns.run(body, tenant="t", request_id="req_1", watch=Stopwatch(parts.clock))
+        answer = await turns.run(read_object(body), tenant="t", request_id="req_1", watch=Stopwatch(parts.clock))
         if isinstance(answer, SsePort):
             assert [chunk async for chunk in chunks(answer)]
 

@@ -15,11 +15,12 @@ from respserver.config import Config, Limits
 from respserver.embed import make_server
 from respserver.engines.base import Batch, SamplingParams
 from respserver.engines.sim import Script, call
+from respserver.metrics import Metrics
 from respserver.schema.input import read_input
 from respserver.schema.tools import NO_TOOLS, parse_tools
 from respserver.services import build_services, bundled_template
 from respserver.tokens.special import Special
-from respserver.turn.rendering import render_items
+from respserver.turn.rendering import render_head, render_items
 from respserver.turn.tokencache import ENTRY_BYTES, TokenCache, head_key, item_key, scope_of, whole_items
 from tests.support.live import Frame, calls_of, http, output, text_of, tool, user
 from tests.support.spy import Spy
@@ -68,6 +69,7 @@ async def test_switched_off_it_keeps_nothing(serve: Any) -> None:
             await client.post("/responses", json={"model": "sim", "input": "again", "tools": TOOLS})
             assert server.metrics.bytes_tokenised - before > 100
     assert server.metrics.heads_rendered == 2
+    assert (server.metrics.token_cache_hits, server.metrics.token_cache_misses) == (0, 0)
 
 
 class Speller(Spy):
@@ -148,25 +150,34 @@ def test_cached_or_not_the_ids_are_the_same(given_items: list[Any], repeats: int
 
 async def test_tenants_do_not_meet() -> None:
     parts = build_services(Config())
+    metrics = parts.metrics
     given_items = read_input(b'"the same words"')
-    await render_items(TEMPLATE, "one", given_items, parts)
-    assert parts.token_cache.hits == 0
-    await render_items(TEMPLATE, "two", given_items, parts)
-    assert parts.token_cache.hits == 0
-    await render_items(TEMPLATE, "one", given_items, parts)
-    assert parts.token_cache.hits == 1
+    tools = parse_tools(b'[{"type":"function","name":"f"}]')
+    for tenant, hits, misses in [("one", 0, 2), ("two", 0, 4), ("one", 2, 4)]:
+        await render_items(TEMPLATE, tenant, given_items, parts)
+        await render_head(TEMPLATE, tenant, "Be kind.", tools, parts)
+        assert (metrics.token_cache_hits, metrics.token_cache_misses) == (hits, misses)
+    assert metrics.heads_rendered == 2
 
 
 def test_the_bound_is_kept_and_the_least_lately_used_goes_first() -> None:
-    cache = TokenCache(max_bytes=3 * (ENTRY_BYTES + 40))
+    metrics = Metrics()
+    cache = TokenCache(3 * (ENTRY_BYTES + 40), metrics)
     for name in (b"a", b"b", b"c"):
         cache.put(name, array("I", range(10)))
     assert cache.get(b"a") is not None
     cache.put(b"d", array("I", range(10)))
     assert [cache.get(name) is not None for name in (b"a", b"b", b"c", b"d")] == [True, False, True, True]
-    cache.put(b"huge", array("I", range(1000)))
-    assert (cache.get(b"huge"), cache.bytes) == (None, 0)
-    assert (cache.hits, cache.misses) == (4, 2)
+    assert (metrics.token_cache_hits, metrics.token_cache_misses) == (4, 1)
+    assert cache.bytes == 3 * (ENTRY_BYTES + 40)
+
+
+def test_an_entry_that_is_larger_than_the_bound_is_not_kept_and_drives_nobody_out() -> None:
+    cache = TokenCache(ENTRY_BYTES + 40, Metrics())
+    cache.put(b"a", array("I", range(10)))
+    cache.put(b"huge", array("I", range(11)))
+    assert (cache.get(b"huge"), cache.bytes) == (None, ENTRY_BYTES + 40)
+    assert cache.get(b"a") is not None
 
 
 def test_keys_tell_everything_apart_that_is_not_the_same() -> None:

@@ -6,6 +6,7 @@ Run it as it is (``python embedded.py``), or let pytest collect it: there is no 
 from __future__ import annotations
 
 import openai
+from openai.types.responses import ResponseInputItemParam
 
 from respserver import Config, Limits, Script, start_server
 from respserver.engines.sim import call, fault, step
@@ -26,7 +27,11 @@ def test_an_agent_gets_through_a_tool_call_and_sees_the_fault() -> None:
         assert called.type == "function_call"
         assert called.arguments == '{"harbour":"Brest"}'
 
-        output = {"type": "function_call_output", "call_id": called.call_id, "output": "12:04"}
+        output: ResponseInputItemParam = {
+            "type": "function_call_output",
+            "call_id": called.call_id,
+            "output": "12:04",
+        }
         answered = sdk.responses.create(model="demo", input=[output], previous_response_id=asked.id)
         assert answered.output_text == "High water at 12:04."
 

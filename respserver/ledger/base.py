@@ -75,6 +75,8 @@ class TurnRecord(msgspec.Struct, kw_only=True):
     kind: Kind = "response"
     verdict: str | None = None
     """What safety screening said, if it said anything."""
+    unknown: tuple[str, ...] = ()
+    """Names of the first few fields of the request that the API does not have; in the log line only."""
 
 
 class LedgerError(RespserverError):

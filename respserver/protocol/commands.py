@@ -57,3 +57,5 @@ class Reject(msgspec.Struct, frozen=True, kw_only=True):
     """Send one error frame; nothing else changes."""
 
     error: ApiError
+    create: Create | None = None
+    """The create that is refused with it: it counts as a turn that was refused. Other messages count as nothing."""

@@ -95,19 +95,15 @@ class Connection:
 
     def receive_create(self, fields: Fields, now: float, size: int = 0) -> Delivery | Reject:
         """Take the fields of a create of ``size`` characters: from a frame, or from the body of a POST."""
-        if self._max_age is not None and now - self._opened_at >= self._max_age:
-            return Reject(error=ConnectionLimitReached(self._max_age / 60))
-        if self.closing is not None:
-            return Reject(error=self.closing)
         lane = self.lane
+        error = self._ended(now)
+        if error is not None:
+            parent = peek_string(fields, "previous_response_id")
+            return Reject(error=error, create=Create(request=None, previous_response_id=parent))
         event = self._read_create(fields, size)
-        suspended = lane.suspended_by(event)
-        if suspended is not None:
-            return Reject(error=ResponseSuspended(suspended))
-        if lane.pending > self._max_waiting:  # one of them runs
-            return Reject(error=QueueFull(self._max_waiting))
-        if lane.pending and lane.pending_size + size > self._max_waiting_size:
-            return Reject(error=QueueFull(lane.pending - 1, self._max_waiting_size))
+        error = self._no_room(event)
+        if error is not None:
+            return Reject(error=error, create=event)
         lane.pending += 1
         lane.pending_size += size
         return Delivery(lane=lane, event=event)
@@ -116,6 +112,24 @@ class Connection:
         """A delivered create was served or refused: it counts no more."""
         self.lane.pending -= 1
         self.lane.pending_size -= event.size
+
+    def _ended(self, now: float) -> ApiError | None:
+        """Why no create is taken any more, however it reads."""
+        if self._max_age is not None and now - self._opened_at >= self._max_age:
+            return ConnectionLimitReached(self._max_age / 60)
+        return self.closing
+
+    def _no_room(self, event: Create) -> ApiError | None:
+        """Why a create cannot stand in the lane's line."""
+        lane = self.lane
+        suspended = lane.suspended_by(event)
+        if suspended is not None:
+            return ResponseSuspended(suspended)
+        if lane.pending > self._max_waiting:  # one of them runs
+            return QueueFull(self._max_waiting)
+        if lane.pending and lane.pending_size + event.size > self._max_waiting_size:
+            return QueueFull(lane.pending - 1, self._max_waiting_size)
+        return None
 
     def _read_create(self, fields: Fields, size: int) -> Create:
         parent = peek_string(fields, "previous_response_id")

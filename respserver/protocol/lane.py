@@ -112,7 +112,7 @@ class Lane:
         self._parent_id = event.previous_response_id
         if event.request is None or event.error is not None:
             self.evict()
-            return Reject(error=event.error or ApiError("The request is empty."))
+            return Reject(error=event.error or ApiError("The request is empty."), create=event)
         self._move(Move.CREATE)
         self._sequence_number = 0
         self.tools = event.request.tools

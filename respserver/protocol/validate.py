@@ -20,7 +20,14 @@ from respserver.errors import (
 )
 from respserver.schema.codec import check_depth, decode, on_one_line
 from respserver.schema.input import read_input
-from respserver.schema.request import MAX_METADATA_PAIRS, AppendRequest, CreateParams, CreateRequest, TextFormat
+from respserver.schema.request import (
+    MAX_METADATA_PAIRS,
+    OWN_METADATA,
+    AppendRequest,
+    CreateParams,
+    CreateRequest,
+    TextFormat,
+)
 from respserver.schema.tools import NO_TOOLS, ToolChoice, ToolSet, parse_tools
 
 Fields = dict[str, Raw]
@@ -192,7 +199,15 @@ def _check_support(params: CreateParams, given: Fields) -> None:
             raise UnsupportedParameter(f"include[{index}]")
     if params.top_logprobs:
         raise UnsupportedParameter("top_logprobs")
-    if params.metadata is not None and len(params.metadata) > MAX_METADATA_PAIRS:
+    if params.metadata is not None:
+        _check_metadata(params.metadata)
+
+
+def _check_metadata(metadata: dict[str, str]) -> None:
+    """Also takes out the pairs that are ours: whoever sends a Response's metadata back does not say them."""
+    for name in OWN_METADATA:
+        metadata.pop(name, None)
+    if len(metadata) > MAX_METADATA_PAIRS:
         problem = f"too many pairs. Expected at most {MAX_METADATA_PAIRS}."
         raise InvalidField("metadata", problem, "object_above_max_properties")
 

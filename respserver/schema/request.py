@@ -20,6 +20,13 @@ ShortText = Annotated[str, Meta(max_length=64)]
 MAX_COUNT = (1 << 31) - 1
 """Greatest number a limit may have: beyond any context window, and an ordinary integer in every client's language."""
 MAX_METADATA_PAIRS = 16
+MAX_METADATA_VALUE = 512
+VERDICT_KEY = "safety_verdict"
+"""Where a terminal Response's metadata tells of a flag."""
+TIMINGS_KEY = "respserver_timings"
+"""Where a terminal Response's metadata tells of stage times."""
+OWN_METADATA = (VERDICT_KEY, TIMINGS_KEY)
+"""Ours to say: a client that sends metadata back as it came may have them in it, and they are left out unread."""
 ABSENT = Raw(b"")
 """A raw field that is absent or null; it is falsy. (msgspec takes ``Raw | None`` for None alone.)"""
 
@@ -84,7 +91,7 @@ class CreateParams(msgspec.Struct, kw_only=True):
     include: list[str] | None = None
     truncation: Literal["auto", "disabled"] | None = None
     context_management: Raw = ABSENT
-    metadata: dict[ShortText, Annotated[str, Meta(max_length=512)]] | None = None
+    metadata: dict[ShortText, Annotated[str, Meta(max_length=MAX_METADATA_VALUE)]] | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
     prompt: Raw = ABSENT
     prompt_cache_key: str | None = None

@@ -11,8 +11,9 @@ from respserver.auth import KeyRing
 from respserver.config import Config
 from respserver.errors import ApiError, OriginNotAllowed, ShuttingDown, WebSocketDisabled
 from respserver.transport.app import RESPONSES_PATHS
-from respserver.transport.head import origin_form
+from respserver.transport.head import BadHandshake, origin_form
 from respserver.transport.lifetime import Headers
+from respserver.transport.refusals import log_refusal
 from respserver.transport.signpost import unknown_socket
 
 
@@ -37,11 +38,11 @@ class Admission:
         try:
             return self._admit(target, headers)
         except ApiError as error:
-            return error
+            return _refused(error, target)
 
     def admit_late(self, target: str, headers: Headers) -> Admitted | ApiError:
         """The same for an upgrade on a connection that has already carried requests."""
-        return self.admit(target, headers) if self._config.late_upgrade else WebSocketDisabled()
+        return self.admit(target, headers) if self._config.late_upgrade else _refused(WebSocketDisabled(), target)
 
     def _admit(self, target: str, headers: Headers) -> Admitted:
         raw_path, _, query = origin_form(target).partition("?")
@@ -54,7 +55,14 @@ class Admission:
             raise ShuttingDown
         _check_origin(headers, self._config.allow_origin)
         tenant = self._keys.authenticate(_header(headers, "authorization"))
+        if _header(headers, "sec-websocket-key") is None:
+            raise BadHandshake("It has no Sec-WebSocket-Key.")
         return Admitted(tenant=tenant, default_model=parse_qs(query).get("model", [None])[0])
+
+
+def _refused(error: ApiError, target: str) -> ApiError:
+    log_refusal(error, "GET", target)
+    return error
 
 
 def _check_origin(headers: Headers, allowed: tuple[str, ...]) -> None:

@@ -17,19 +17,19 @@ from respserver.auth import KeyRing
 from respserver.errors import (
     ApiError,
     InvalidRequest,
-    MethodNotAllowed,
     PayloadTooLarge,
     ServerError,
     UnsupportedParameter,
 )
 from respserver.logger import get_logger
-from respserver.schema.codec import encode
+from respserver.schema.codec import encode, read_object
 from respserver.transport import resources, signpost
 from respserver.transport.bodies import inflate
 from respserver.transport.head import error_body
 from respserver.transport.http import HttpTurns, SsePort, chunks
 from respserver.transport.keep_alive import Message, Receive, Send
 from respserver.transport.lifespan import AsgiApp
+from respserver.transport.refusals import log_refusal
 from respserver.turn.run import TurnResult
 from respserver.turn.services import Services
 from respserver.turn.stopwatch import Stopwatch
@@ -101,7 +101,9 @@ def _add_responses(app: QuartTrio, path: str, services: Services, turns: HttpTur
         sent = await request.get_data(cache=False, as_text=False, parse_form_data=False)
         watch = Stopwatch(services.clock)
         body = inflate(sent, coding, services.config.limits.message_bytes)
-        outcome = await turns.run(body, tenant=g.tenant, request_id=g.request_id, watch=watch)
+        fields = read_object(body)  # what is none is no create: over WebSocket it counts as nothing either
+        g.is_turn = True
+        outcome = await turns.run(fields, tenant=g.tenant, request_id=g.request_id, watch=watch)
         return _stream(outcome) if isinstance(outcome, SsePort) else _whole(outcome)
 
     async def read(response_id: str) -> Response:
@@ -138,7 +140,11 @@ def _add_errors(app: QuartTrio, services: Services) -> None:
         if isinstance(error, RequestEntityTooLarge):
             return _error(PayloadTooLarge(services.config.limits.message_bytes))
         if isinstance(error, WerkzeugMethodNotAllowed) and not _names_an_operation():
-            answer = _error(MethodNotAllowed(request.method, request.path))
+            is_endpoint = request.path.rstrip("/") in RESPONSES_PATHS
+            websocket = services.config.websocket
+            answer = _error(
+                signpost.wrong_method(request.method, request.path, is_endpoint=is_endpoint, websocket=websocket)
+            )
             answer.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
             return answer
         if error.code in (404, 405):
@@ -187,6 +193,8 @@ def _json(body: bytes, status: int = 200) -> Response:
 
 
 def _error(error: ApiError) -> Response:
+    if not g.get("is_turn", False):
+        log_refusal(error, request.method, request.path, g.get("request_id", ""))
     response = _json(error_body(error), error.status)
     response.headers.update(error.headers)
     return response

@@ -52,8 +52,8 @@ class BadHandshake(ApiError):
     type = "invalid_request_error"
     code = "invalid_handshake"
 
-    def __init__(self) -> None:
-        super().__init__("The request is not a valid WebSocket handshake.")
+    def __init__(self, problem: str = "") -> None:
+        super().__init__(f"The request is not a valid WebSocket handshake. {problem}".rstrip())
 
 
 class HeadReader:

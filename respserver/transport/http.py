@@ -16,14 +16,14 @@ from respserver.errors import ApiError, ServerError
 from respserver.logger import get_logger
 from respserver.protocol import sse
 from respserver.protocol.chain import Pause
-from respserver.protocol.commands import Create, Reject, StartTurn
+from respserver.protocol.commands import Reject, StartTurn
 from respserver.protocol.connection import Connection
 from respserver.protocol.lane import Lane, error_detail
-from respserver.schema.codec import read_object
+from respserver.protocol.validate import Fields
 from respserver.schema.events import ErrorEvent, Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.turn.interrupt import Interrupt
-from respserver.turn.record import invalid_record
+from respserver.turn.record import rejected_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import TurnResult, run_turn
 from respserver.turn.services import Services
@@ -142,26 +142,21 @@ class HttpTurns:
         self._closing: ApiError | None = None
         self._idle = trio.Event()
 
-    @property
-    def is_closing(self) -> bool:
-        """Whether requests are refused before they become turns."""
-        return self._closing is not None
-
-    async def run(self, body: bytes, *, tenant: str, request_id: str, watch: Stopwatch) -> TurnResult | SsePort:
-        """Serve a POST body: a finished turn, or the port of a stream that has begun. ``watch`` runs since it came.
+    async def run(self, fields: Fields, *, tenant: str, request_id: str, watch: Stopwatch) -> TurnResult | SsePort:
+        """Serve the fields of a POST body: a finished turn, or the port of a stream that has begun. ``watch`` runs
+        since the body came.
 
         Raises ``ApiError`` if the turn is refused, also for a stream: an event stream only begins once the turn has.
         """
-        if self._closing is not None:
-            raise self._closing
         connection = Connection(Mode.SHIPPED, "http", strict=self._services.config.strict)
         port = JsonPort(connection.lane, self._services, tenant=tenant, request_id=request_id)
-        try:
-            start = _start(connection, body, watch)
-        except ApiError as error:
+        connection.closing = self._closing
+        start = _start(connection, fields, watch)
+        if isinstance(start, Reject):
+            assert start.create is not None  # nothing else comes from here
             self._services.metrics.refused += 1
-            self._services.post.submit(invalid_record(None, port, error), watch)
-            raise
+            self._services.post.submit(rejected_record(start.create, port, start.error), watch)
+            raise start.error
         interrupt = Interrupt()
         self._running.add(interrupt)  # before its task runs: a shutdown in between must wait for it
         if not start.request.params.stream:
@@ -222,18 +217,14 @@ async def chunks(port: SsePort) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _start(connection: Connection, body: bytes, watch: Stopwatch) -> StartTurn:
-    """Read the one create of a request. Raises ``ApiError``."""
-    fields = read_object(body)
+def _start(connection: Connection, fields: Fields, watch: Stopwatch) -> StartTurn | Reject:
+    """Read the one create of a request."""
     watch.begin("validate")
     delivery = connection.receive_create(fields, 0.0)
     if isinstance(delivery, Reject):
-        raise delivery.error
-    assert isinstance(delivery.event, Create)  # receive_create delivers nothing else
+        return delivery
     start = delivery.lane.begin(delivery.event)
-    if isinstance(start, Reject):
-        raise start.error
-    assert isinstance(start, StartTurn)  # a fresh lane has nothing to resume
+    assert isinstance(start, StartTurn | Reject)  # a fresh lane has nothing to resume
     watch.begin("queue")
     return start
 

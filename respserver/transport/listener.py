@@ -20,6 +20,7 @@ from respserver.logger import get_logger
 from respserver.metrics import Metrics
 from respserver.transport.head import Head, HeadReader, HeadTooLarge, answer
 from respserver.transport.outbox import RECEIVE_BYTES, Outbox
+from respserver.transport.refusals import log_refusal
 
 log = get_logger("respserver.transport")
 
@@ -189,14 +190,25 @@ class Newcomers:
                 await outbox.handshake()
                 return await _read_head(outbox, self._limits.head_bytes)
             except HeadTooLarge as error:
+                log_refusal(error)
                 outbox.write(answer(error))
-            except trio.BrokenResourceError as error:  # also what a failed TLS handshake is
-                log.debug("connection_dropped", reason=str(error.__cause__ or error))
+            except trio.BrokenResourceError as error:
+                _log_broken(error)
             finally:
                 self._scopes.discard(scope)
         if scope.cancelled_caught:
             log.debug("connection_dropped", reason="shutting down" if self._dismissed else "no request head in time")
         return None
+
+
+def _log_broken(error: trio.BrokenResourceError) -> None:
+    """A connection that broke before its first request was in; a failed TLS handshake is such a one."""
+    cause = error.__cause__
+    if isinstance(cause, ssl.SSLError):
+        plain = cause.reason == "HTTP_REQUEST"
+        log.info("tls_failed", reason="plain HTTP came to a TLS port" if plain else cause.reason or str(cause))
+    else:
+        log.debug("connection_dropped", reason=str(cause or error))
 
 
 async def _read_head(outbox: Outbox, limit: int) -> Head | None:

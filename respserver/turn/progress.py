@@ -21,15 +21,12 @@ from respserver.turn.plan import Plan, screen_first, whole_context
 from respserver.turn.postinference import TurnRecord
 from respserver.turn.record import LEFT, loggable, loggable_names
 from respserver.turn.rendering import remember_sampled, render_head, render_items
-from respserver.turn.response import new_response, with_timings
+from respserver.turn.response import new_response, with_timings, with_verdict
 from respserver.turn.runs import run_of
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
 from respserver.turn.tokencache import head_key
-
-VERDICT_KEY = "safety_verdict"
-"""Where a terminal Response's metadata tells of a flag."""
 
 
 class Progress:
@@ -161,9 +158,7 @@ class Progress:
         """Close the response as completed or cut, and bring the context up to date for whoever goes on from it."""
         emitter, context = self.emitter, self._plan.context
         context.verdict = self.verdict.encode()
-        if context.verdict:
-            metadata = {**emitter.response.metadata, VERDICT_KEY: context.verdict}
-            emitter.response = msgspec.structs.replace(emitter.response, metadata=metadata)
+        self._tell_verdict()
         if self.cut:
             self._closing = emitter.cut("max_output_tokens", self.usage)
         else:
@@ -179,6 +174,7 @@ class Progress:
 
     def fail(self, error: ApiError) -> list[Event]:
         """The events that end a turn which ``error`` stopped."""
+        self._tell_verdict()
         events = self.emitter.fail(error)
         self._tell_timings()
         return events
@@ -262,6 +258,13 @@ class Progress:
             ),
             total_tokens=usage.total_tokens + total,
         )
+
+    def _tell_verdict(self) -> None:
+        """Snapshots that were sent keep the metadata that they had."""
+        response = self.emitter.response
+        metadata = with_verdict(response.metadata, self.verdict.encode())
+        if metadata is not response.metadata:
+            self.emitter.response = msgspec.structs.replace(response, metadata=metadata)
 
     def _tell_timings(self) -> None:
         """With ``--debug-timings`` the terminal event shows what was measured up to it. The stored response does not:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from respserver.errors import ApiError
+from respserver.protocol.commands import Create
 from respserver.schema.request import CreateRequest
 from respserver.turn.postinference import TurnRecord
 from respserver.turn.services import Port
@@ -19,15 +20,21 @@ _OWN_ID = re.compile(r"resp_[0-9A-Za-z_]{1,59}")
 
 def refusal_record(request: CreateRequest, port: Port, error: ApiError | None) -> TurnRecord:
     """A turn that was refused before ``response.created``, or left by its client, for post-inference."""
-    record = invalid_record(request.params.previous_response_id, port, error)
+    record = _record(request.params.previous_response_id, port, error)
     record.model = request.params.model or ""
     record.items_in = len(request.items)
     record.unknown = loggable_names(request.unknown)
     return record
 
 
-def invalid_record(previous_response_id: str | None, port: Port, error: ApiError | None) -> TurnRecord:
-    """A create that was refused before it was understood, for post-inference; without an error its client has left."""
+def rejected_record(create: Create, port: Port, error: ApiError) -> TurnRecord:
+    """A create that did not become a turn, for post-inference; it may not have been understood at all."""
+    if create.request is None:
+        return _record(create.previous_response_id, port, error)
+    return refusal_record(create.request, port, error)
+
+
+def _record(previous_response_id: str | None, port: Port, error: ApiError | None) -> TurnRecord:
     return TurnRecord(
         response_id="",
         previous_response_id=loggable(previous_response_id),

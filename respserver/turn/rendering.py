@@ -55,12 +55,13 @@ async def render_head(
     template: Template, tenant: str, instructions: str | None, tools: ToolSet, services: Services
 ) -> array[int]:
     """The ids of a head: kept ones if this tenant had the same head rendered before."""
+    cache = services.token_cache
     key = head_key(scope_of(tenant, template.fingerprint), instructions, tools)
-    ids = services.token_cache.get(key)
+    ids = cache.get(key) if cache.is_on else None
     if ids is None:
         services.metrics.heads_rendered += 1
         (ids,) = await _tokenise(template, [template.head(instructions, tools.raw)], services)
-        services.token_cache.put(key, ids)
+        cache.put(key, ids)
     return ids
 
 

@@ -6,11 +6,18 @@ from msgspec import Raw
 
 from respserver.ledger.base import Timings
 from respserver.schema.codec import encode
-from respserver.schema.request import MAX_METADATA_PAIRS, CreateParams, CreateRequest
+from respserver.schema.request import (
+    MAX_METADATA_PAIRS,
+    MAX_METADATA_VALUE,
+    TIMINGS_KEY,
+    VERDICT_KEY,
+    CreateParams,
+    CreateRequest,
+)
 from respserver.schema.response import ReasoningConfig, Response, TextConfig
 
-TIMINGS_KEY = "respserver_timings"
-"""Where a terminal Response's metadata tells of stage times."""
+_CUT = " ..."
+"""Ends a verdict that was too long to be told whole; no category looks like it."""
 _TEXT = Raw(b'{"type":"text"}')
 
 
@@ -46,10 +53,19 @@ def new_response(request: CreateRequest, response_id: str, created_at: int) -> R
     )
 
 
+def with_verdict(metadata: dict[str, str], verdict: str) -> dict[str, str]:
+    """Metadata with what screening said, if anything. It has its place beside a client's sixteen pairs, since a
+    warning must not depend on them; categories that a value has no room for are left out."""
+    if not verdict:
+        return metadata
+    if len(verdict) > MAX_METADATA_VALUE:
+        verdict = verdict[: verdict.rindex(" ", 0, MAX_METADATA_VALUE + 1 - len(_CUT))] + _CUT
+    return {**metadata, VERDICT_KEY: verdict}
+
+
 def with_timings(metadata: dict[str, str], timings: Timings) -> dict[str, str]:
-    """Metadata with stage times as a compact JSON object, in the place of a pair that has their name already. The
-    client's own pairs come first: if they leave no room, nothing is added."""
-    if TIMINGS_KEY not in metadata and len(metadata) >= MAX_METADATA_PAIRS:
+    """Metadata with stage times as a compact JSON object, if the other pairs leave room."""
+    if len(metadata) >= MAX_METADATA_PAIRS:
         return metadata
     return {**metadata, TIMINGS_KEY: encode(timings).decode()}
 

@@ -8,7 +8,7 @@ comparison and an addition. No clock here, and nothing is known of what a turn d
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 
 import trio
 
@@ -17,7 +17,8 @@ from respserver.metrics import Metrics
 
 
 class TurnSlots:
-    """The slots of a process. ``active`` turns may run, 0 is no limit; beyond them ``waiting`` turns may wait.
+    """The slots of a process. ``active`` turns may run, 0 is no limit; beyond them ``waiting`` turns may wait. When as
+    many do, a tenant with few of them still gets in, in the place of another's newest (``Line.make_room``).
 
     Rollouts that go on after a pause come first and are never refused: they hold memory, and their client has been
     promised an end. Among themselves both kinds are served fairly (``Line``).
@@ -49,11 +50,12 @@ class TurnSlots:
         return True
 
     async def wait_to_begin(self, tenant: str, connection: str) -> None:
-        """Wait for a slot. Raises ``ServerBusy`` if too many wait already."""
-        if len(self._beginning) >= self._max_waiting:
+        """Wait for a slot. Raises ``ServerBusy`` if too many wait already, or once the place goes to another tenant."""
+        if len(self._beginning) >= self._max_waiting and not self._beginning.make_room(tenant):
             raise ServerBusy(self._max_waiting)
         self._metrics.turns_waited += 1
-        await self._beginning.wait(tenant, connection)
+        if not await self._beginning.wait(tenant, connection):
+            raise ServerBusy(self._max_waiting)
 
     async def wait_to_go_on(self, tenant: str, connection: str) -> None:
         """Wait for a slot ahead of all turns that have not begun."""
@@ -101,48 +103,75 @@ class Line:
     """
 
     def __init__(self) -> None:
-        self._tenants: OrderedDict[str, OrderedDict[str, deque[trio.lowlevel.Task]]] = OrderedDict()
-        self._length = 0
+        self._tenants: OrderedDict[str, OrderedDict[str, deque[_Place]]] = OrderedDict()
+        self._lengths: Counter[str] = Counter()
+        self._arrived = 0
 
     def __len__(self) -> int:
-        return self._length
+        return self._lengths.total()
 
-    async def wait(self, tenant: str, connection: str) -> None:
-        """Wait to be woken. A wait that is cancelled leaves the line; one that was woken cannot be cancelled."""
-        task = trio.lowlevel.current_task()
+    async def wait(self, tenant: str, connection: str) -> bool:
+        """Wait to be woken: True when it is one's turn, False if sent away. A wait that is cancelled leaves the line;
+        one that was woken cannot be cancelled."""
+        self._arrived += 1
+        place = _Place(tenant, connection, self._arrived)
         connections = self._tenants.setdefault(tenant, OrderedDict())
-        connections.setdefault(connection, deque()).append(task)
-        self._length += 1
+        connections.setdefault(connection, deque()).append(place)
+        self._lengths[tenant] += 1
 
         def leave(_: object) -> trio.lowlevel.Abort:
-            self._remove(tenant, connection, task)
+            self._remove(place)
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(leave)
+        return place.is_served
 
     def wake_next(self) -> bool:
         """Wake the task whose turn it is; False if nobody waits."""
         if not self._tenants:
             return False
-        tenant, connections = self._tenants.popitem(last=False)
-        connection, tasks = connections.popitem(last=False)
-        task = tasks.popleft()
-        if tasks:
-            connections[connection] = tasks
-        if connections:
-            self._tenants[tenant] = connections
-        self._length -= 1
-        trio.lowlevel.reschedule(task)
+        tenant, connections = next(iter(self._tenants.items()))
+        connection, places = next(iter(connections.items()))
+        place = places[0]
+        connections.move_to_end(connection)
+        self._tenants.move_to_end(tenant)
+        self._remove(place)
+        place.is_served = True
+        trio.lowlevel.reschedule(place.task)
         return True
 
-    def _remove(self, tenant: str, connection: str, task: trio.lowlevel.Task) -> None:
-        connections = self._tenants[tenant]
-        connections[connection].remove(task)
-        if not connections[connection]:
-            del connections[connection]
+    def make_room(self, tenant: str) -> bool:
+        """Send away the newest of the tenant that has most, if ``tenant`` will have fewer even with one more: so
+        nobody's crowd keeps others out, and two tenants never take one place from each other in turn."""
+        most = max(self._lengths, key=self._lengths.__getitem__, default=tenant)
+        if self._lengths[tenant] + 1 >= self._lengths[most]:
+            return False
+        newest = max((places[-1] for places in self._tenants[most].values()), key=lambda place: place.number)
+        self._remove(newest)
+        trio.lowlevel.reschedule(newest.task)
+        return True
+
+    def _remove(self, place: _Place) -> None:
+        connections = self._tenants[place.tenant]
+        connections[place.connection].remove(place)
+        if not connections[place.connection]:
+            del connections[place.connection]
         if not connections:
-            del self._tenants[tenant]
-        self._length -= 1
+            del self._tenants[place.tenant]
+        self._lengths[place.tenant] -= 1
+        if not self._lengths[place.tenant]:
+            del self._lengths[place.tenant]
+
+
+class _Place:
+    """Where the current task stands in a line; ``number`` counts all who ever came."""
+
+    def __init__(self, tenant: str, connection: str, number: int) -> None:
+        self.task = trio.lowlevel.current_task()
+        self.tenant = tenant
+        self.connection = connection
+        self.number = number
+        self.is_served = False
 
 
 class Suspensions:

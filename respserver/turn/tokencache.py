@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
+from respserver.metrics import Metrics
 from respserver.schema.tools import ToolSet
 from respserver.tokens.render import Pieces
 
@@ -25,11 +26,10 @@ _encode = msgspec.msgpack.Encoder().encode
 class TokenCache:
     """Ids by key within a bound in bytes, the least lately used out first. A bound of 0 keeps nothing."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self.hits = 0
-        self.misses = 0
+    def __init__(self, max_bytes: int, metrics: Metrics) -> None:
         self.bytes = 0
         self._max_bytes = max_bytes
+        self._metrics = metrics
         self._entries: OrderedDict[bytes, array[int]] = OrderedDict()
 
     @property
@@ -41,18 +41,19 @@ class TokenCache:
         """The ids, if they are here. They are shared: nobody may change them."""
         ids = self._entries.get(key)
         if ids is None:
-            self.misses += 1
+            self._metrics.token_cache_misses += 1
             return None
-        self.hits += 1
+        self._metrics.token_cache_hits += 1
         self._entries.move_to_end(key)
         return ids
 
     def put(self, key: bytes, ids: array[int]) -> None:
-        """Keep ids under a key; what is there already stays."""
-        if key in self._entries or not self.is_on:
+        """Keep ids under a key; what is there already stays, and what no bound has room for drives nobody out."""
+        cost = _cost(ids)
+        if key in self._entries or cost > self._max_bytes:
             return
         self._entries[key] = ids
-        self.bytes += _cost(ids)
+        self.bytes += cost
         while self.bytes > self._max_bytes:
             _, dropped = self._entries.popitem(last=False)
             self.bytes -= _cost(dropped)

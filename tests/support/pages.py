@@ -5,6 +5,7 @@ What a block is for stands in a comment on the line before it:
     <!-- example: run -->              the block (python or sh) is run against a server in shipped mode
     <!-- example: run, prototype -->   the same in prototype mode
     <!-- example: prints -->           behind a block that is run: what it prints, to the letter
+    <!-- example: test -->             a test file in Python, which pytest must pass
     <!-- example: script -->           a script file in TOML, which must be one that the model can play
 
 Blocks name the server by its default address; whoever runs them puts in the real one.

@@ -6,14 +6,24 @@ Arithmetic alone: waiting is ``engine.py``'s. Times are seconds on the caller's 
 from __future__ import annotations
 
 import math
+import sys
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
+
+from respserver import mistakes
+from respserver.errors import ConfigError
 
 TICK = 0.002
 """Least time between two batches of a paced run: faster tokens leave together, so that 4,000 tokens/s cost 500 passes
 through the scheduler and not 4,000."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _ROUNDING = 1e-9
+
+Amount = Annotated[float, Meta(ge=0, le=sys.float_info.max, extra={"words": "a finite number of at least 0"})]
+"""A speed or a time: no schedule can be kept with others."""
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,19 +37,19 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Share of a token's time by which it may be late, 0 to 1."""
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` naming the field."""
-        check_amount("tps", self.tps)
-        check_amount("ttft", self.ttft)
-        check_amount("jitter", self.jitter)
-        if self.jitter > 1:
-            raise ValueError(f"jitter: expected a number from 0 to 1, got {self.jitter}")
+        """Raises ``ConfigError`` naming the field."""
+        check_value("tps", self.tps, Amount)
+        check_value("ttft", self.ttft, Amount)
+        check_value("jitter", self.jitter, Share)
 
 
-def check_amount(name: str, value: float) -> None:
-    """Raise ``ValueError`` unless ``value``, which ``name`` stands for, is a finite number and not negative: no
-    schedule can be kept with others."""
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(f"{name}: expected a finite number of at least 0, got {value}")
+# Any: an annotation
+def check_value(name: str, value: object, kind: Any) -> None:
+    """Raise ``ConfigError`` unless ``value``, which ``name`` stands for, is what a file could say in its place."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(name, mistakes.refusal(kind, value)) from error
 
 
 class Schedule:

@@ -6,15 +6,24 @@ playing them ``plan.py``'s. Nothing here knows of tokens. The format for users i
 
 from __future__ import annotations
 
+import datetime
 import fnmatch
-from collections.abc import Mapping
-from typing import Any, Literal
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
-from respserver.engines.sim.pace import check_amount
+from respserver.engines.sim.pace import Amount, check_value
+from respserver.errors import ConfigError
+from respserver.mistakes import shown
 
 OnEnd = Literal["fail", "repeat", "rehearse"]
+Name = Annotated[str, Meta(min_length=1)]
+TokenCount = Annotated[int, Meta(ge=0)]
+_JSON = (str, int, float, type(None), datetime.date, datetime.time)
+"""What JSON can say, and what TOML has beside it and becomes text."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -41,6 +50,11 @@ class Call(msgspec.Struct, frozen=True):
     name: str
     arguments: Any = msgspec.field(default_factory=dict)  # Any: a JSON object or raw text
 
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError`` for arguments that JSON cannot say."""
+        for place, value in _not_json(self.arguments, "arguments"):
+            raise ConfigError(place, f"expected a JSON value, got {shown(value)}")
+
 
 class Custom(msgspec.Struct, frozen=True):
     """A call of a custom tool by its qualified name, with free text."""
@@ -55,8 +69,8 @@ class Delay(msgspec.Struct, frozen=True):
     seconds: float
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError``."""
-        check_amount("delay", self.seconds)
+        """Raises ``ConfigError``."""
+        check_value("delay", self.seconds, Amount)
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -80,11 +94,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     fault_after_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` naming the field."""
-        for name in ("tps", "ttft", "fault_after_tokens"):
-            value = getattr(self, name)
-            if value is not None:
-                check_amount(name, value)
+        """Raises ``ConfigError`` naming the field."""
+        check_value("tps", self.tps, Amount | None)
+        check_value("ttft", self.ttft, Amount | None)
+        check_value("fault_after_tokens", self.fault_after_tokens, TokenCount | None)
+        if self.fault is not None and not isinstance(self.fault, Fault):  # callers without a type checker pass anything
+            raise ConfigError("fault", f"expected a text or a fault, got {shown(self.fault)}")
+        if self.fault_after_tokens is not None and self.fault is None:
+            raise ConfigError("fault_after_tokens", "needs fault beside it")
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +112,13 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """Text that some user message of the context must contain."""
     model: str | None = None
     """Shell pattern that the model's name must match."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError`` naming the field."""
+        check_value("user", self.user, str | None)
+        check_value("model", self.model, Name | None)
+        if not self.steps:
+            raise ConfigError("step", "a script needs at least one step")
 
     def serves(self, model: str, user_matched: bool) -> bool:
         """Whether this conversation answers a call of ``model`` whose user messages matched, or did not."""
@@ -110,12 +134,18 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     on_end: OnEnd = "fail"
     name: str = "script"
 
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError`` naming the field."""
+        check_value("on_end", self.on_end, OnEnd)
+        if not self.conversations:
+            raise ConfigError("conversation", "a script needs at least one conversation")
+
     @staticmethod
     def of(*steps: StepLike, on_end: OnEnd = "fail", name: str = "script") -> Script:
         """A script of one conversation that serves every context.
 
         Each argument is a step: a string is a text answer, an ``Output`` stands alone, a list is several outputs in
-        order, and ``step()`` says more. Raises ``TypeError`` for anything else.
+        order, and ``step()`` says more. Raises ``TypeError`` for anything else, ``ConfigError`` for a wrong value.
 
             Script.of("hello", call("get_weather", city="Paris"), "It is sunny.")
         """
@@ -135,18 +165,19 @@ def step(
     *outputs: OutputLike,
     tps: float | None = None,
     ttft: float | None = None,
-    fault: Fault | None = None,
+    fault: Fault | str | None = None,
     fault_after_tokens: int | None = None,
 ) -> Step:
     """One step with its own pace (tokens per second, seconds to the first token) or a fault inside its output.
 
-    Raises ``ValueError`` for a number that is negative or not finite.
+    A ``fault`` may be its message alone. Raises ``ConfigError`` for a number that is negative or not finite, and for
+    ``fault_after_tokens`` without a fault.
     """
     return Step(
         output=tuple(_as_output(output) for output in outputs),
         tps=tps,
         ttft=ttft,
-        fault=fault,
+        fault=Fault(fault) if isinstance(fault, str) else fault,
         fault_after_tokens=fault_after_tokens,
     )
 
@@ -168,7 +199,10 @@ def reasoning(*parts: str) -> Reasoning:
 
 # Any: tool arguments are JSON values of the caller's choice, here and below
 def call(name: str, arguments: Mapping[str, Any] | str | None = None, /, **fields: Any) -> Call:
-    """A function call; arguments by keyword, as a mapping, or as raw text (which may be broken JSON)."""
+    """A function call; arguments by keyword, as a mapping, or as raw text (which may be broken JSON).
+
+    Raises ``ConfigError`` for a value that JSON does not have.
+    """
     if isinstance(arguments, str):
         if fields:
             raise TypeError("raw argument text cannot be joined with keyword arguments")
@@ -182,7 +216,7 @@ def custom(name: str, input: str) -> Custom:
 
 
 def delay(seconds: float) -> Delay:
-    """A silence of so many seconds. Raises ``ValueError`` if they are negative or not finite."""
+    """A silence of so many seconds. Raises ``ConfigError`` if they are negative or not finite."""
     return Delay(seconds)
 
 
@@ -205,3 +239,15 @@ def _as_output(given: OutputLike) -> Output:
     if not isinstance(given, Output):
         raise TypeError(f"expected a text or an output, got {type(given).__name__}")
     return given
+
+
+def _not_json(value: object, place: str) -> Iterator[tuple[str, object]]:
+    """What JSON cannot say of a value, and where it stands."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _not_json(inner, f"{place}.{key}") if isinstance(key, str) else [(place, key)]
+    elif isinstance(value, (list, tuple)):
+        for index, inner in enumerate(value):
+            yield from _not_json(inner, f"{place}[{index}]")
+    elif not isinstance(value, _JSON) or (isinstance(value, float) and not math.isfinite(value)):
+        yield place, value

@@ -6,20 +6,24 @@ The format is described in ``docs/scripts.md``. The structs here are its tables,
 
 from __future__ import annotations
 
-import math
+import contextlib
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from respserver import mistakes
+from respserver.engines.sim.pace import Amount
 from respserver.engines.sim.script import (
     Call,
     Conversation,
     Custom,
     Delay,
     Fault,
+    Name,
     OnEnd,
     Output,
     Reasoning,
@@ -27,61 +31,55 @@ from respserver.engines.sim.script import (
     Script,
     Step,
     Text,
+    TokenCount,
 )
 from respserver.errors import ConfigError
-from respserver.schema.codec import field_error
 
 Format = Literal["toml", "json"]
 
-_Name = Annotated[str, Meta(min_length=1)]
 _Parts = str | Annotated[list[str], Meta(min_length=1)]
-_NotNegative = Annotated[float, Meta(ge=0)]
 
 
 class _Said(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The keys that a step may have itself and that an output table has one of."""
 
-    delay: _NotNegative | None = None
+    delay: Amount | None = None
     reasoning: _Parts | None = None
     text: _Parts | None = None
     refusal: str | None = None
-    call: _Name | None = None
+    call: Name | None = None
     arguments: dict[str, Any] | str | None = None  # Any: tool arguments are JSON values of the author's choice
-    custom: _Name | None = None
+    custom: Name | None = None
     input: str | None = None
     fault: str | None = None
-    code: _Name | None = None
+    code: Name | None = None
 
 
 class _Step(_Said, kw_only=True, forbid_unknown_fields=True):
     output: list[_Said] | None = None
-    tps: _NotNegative | None = None
-    ttft: _NotNegative | None = None
-    fault_after_tokens: Annotated[int, Meta(ge=0)] | None = None
+    tps: Amount | None = None
+    ttft: Amount | None = None
+    fault_after_tokens: TokenCount | None = None
 
 
 class _When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
-    model: _Name | None = None
-
-
-_Steps = Annotated[list[_Step], Meta(min_length=1)]
+    model: Name | None = None
 
 
 class _Conversation(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    step: _Steps
+    step: list[_Step]
     when: _When = _When()
 
 
 class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    step: _Steps | None = None
-    conversation: Annotated[list[_Conversation], Meta(min_length=1)] | None = None
+    step: list[_Step] | None = None
+    conversation: list[_Conversation] | None = None
     on_end: OnEnd = "fail"
 
 
 _KINDS = ("delay", "reasoning", "text", "refusal", "call", "custom", "fault")
 """In the order in which a step's own keys are played."""
-_AMOUNTS = ("delay", "tps", "ttft")
 _COMPANIONS = (("arguments", "call"), ("input", "custom"), ("code", "fault"))
 
 
@@ -92,19 +90,23 @@ def load_script(path: str | Path) -> Script:
         raise ConfigError(name, "a script's name ends with .toml or .json")
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(name, f"cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(name, f"cannot be read: {error.strerror}") from error
+    except UnicodeError as error:
+        raise ConfigError(name, "cannot be read: it is not UTF-8 text") from error
     return parse_script(text, "toml" if ending == ".toml" else "json", name)
 
 
 def parse_script(text: str, format: Format, name: str = "script") -> Script:
     """Read a script's text; ``name`` stands before the place in errors. Raises ``ConfigError``."""
+    document = _decode(text, format, name)
     try:
-        file = msgspec.convert(_decode(text, format, name), _File)
+        file = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
-        place = field_error(error).param or ""
-        raise _mistake(name, "" if place == "body" else place, str(error).partition(" - at `")[0]) from None
-    return Script(conversations=_conversations(file, name), on_end=file.on_end, name=name)
+        raise _mistake(name, *mistakes.explain(error, _File, document, brackets=format == "toml")) from None
+    conversations = _conversations(file, name)
+    with _at(name, ""):
+        return Script(conversations=conversations, on_end=file.on_end, name=name)
 
 
 def _decode(text: str, format: Format, name: str) -> object:
@@ -118,17 +120,27 @@ def _mistake(name: str, place: str, problem: str) -> ConfigError:
     return ConfigError(f"{name}: {place}" if place else name, problem)
 
 
+@contextlib.contextmanager
+def _at(name: str, place: str) -> Iterator[None]:
+    """What is made in the block stands at this place: its mistakes are named with it."""
+    try:
+        yield
+    except ConfigError as error:
+        raise _mistake(name, mistakes.join(place, error.option), error.problem) from None
+
+
 def _conversations(file: _File, name: str) -> tuple[Conversation, ...]:
     if (file.step is None) == (file.conversation is None):
         raise ConfigError(name, "a script has either [[step]] or [[conversation]] tables")
-    if file.step is not None:
-        return (Conversation(steps=_steps(file.step, "step", name)),)
-    return tuple(
-        Conversation(
-            steps=_steps(table.step, f"conversation[{index}].step", name), user=table.when.user, model=table.when.model
-        )
-        for index, table in enumerate(file.conversation or ())
-    )
+    tables = [_Conversation(step=file.step)] if file.step is not None else file.conversation or []
+    places = [""] if file.step is not None else [f"conversation[{index}]" for index in range(len(tables))]
+    return tuple(_conversation(table, place, name) for table, place in zip(tables, places, strict=True))
+
+
+def _conversation(table: _Conversation, place: str, name: str) -> Conversation:
+    steps = _steps(table.step, mistakes.join(place, "step"), name)
+    with _at(name, place):
+        return Conversation(steps=steps, user=table.when.user, model=table.when.model)
 
 
 def _steps(tables: list[_Step], place: str, name: str) -> tuple[Step, ...]:
@@ -136,26 +148,24 @@ def _steps(tables: list[_Step], place: str, name: str) -> tuple[Step, ...]:
 
 
 def _step(table: _Step, place: str, name: str) -> Step:
-    _check_amounts(table, place, name)
     _check_companions(table, place, name)
     said = [kind for kind in _KINDS if kind != "fault" and getattr(table, kind) is not None]
     if table.output is not None and said:
         raise _mistake(name, f"{place}.{said[0]}", "stands beside output; put it into the list")
     if table.output is None and not said and table.fault is None:
         raise _mistake(name, place, f"expected output or one of {', '.join(_KINDS)}")
-    if table.fault_after_tokens is not None and table.fault is None:
-        raise _mistake(name, f"{place}.fault_after_tokens", "needs fault beside it")
     if table.output is None:
-        output = tuple(_output(table, kind) for kind in said)
+        output = tuple(_output(table, kind, place, name) for kind in said)
     else:
         output = tuple(_listed(entry, f"{place}.output[{index}]", name) for index, entry in enumerate(table.output))
-    return Step(
-        output=output,
-        tps=table.tps,
-        ttft=table.ttft,
-        fault=_fault(table) if table.fault is not None else None,
-        fault_after_tokens=table.fault_after_tokens,
-    )
+    with _at(name, place):
+        return Step(
+            output=output,
+            tps=table.tps,
+            ttft=table.ttft,
+            fault=_fault(table) if table.fault is not None else None,
+            fault_after_tokens=table.fault_after_tokens,
+        )
 
 
 def _listed(entry: _Said, place: str, name: str) -> Output:
@@ -163,16 +173,8 @@ def _listed(entry: _Said, place: str, name: str) -> Output:
     if len(kinds) != 1:
         got = " and ".join(kinds) or "none"
         raise _mistake(name, place, f"expected one of {', '.join(_KINDS)}; got {got}")
-    _check_amounts(entry, place, name)
     _check_companions(entry, place, name)
-    return _output(entry, kinds[0])
-
-
-def _check_amounts(table: _Said, place: str, name: str) -> None:
-    """TOML can write ``inf``, which is no bound of a schema type."""
-    for key in _AMOUNTS:
-        if not math.isfinite(getattr(table, key, None) or 0):
-            raise _mistake(name, f"{place}.{key}", "expected a finite number")
+    return _output(entry, kinds[0], place, name)
 
 
 def _check_companions(table: _Said, place: str, name: str) -> None:
@@ -183,7 +185,12 @@ def _check_companions(table: _Said, place: str, name: str) -> None:
         raise _mistake(name, f"{place}.custom", "needs input beside it")
 
 
-def _output(table: _Said, kind: str) -> Output:
+def _output(table: _Said, kind: str, place: str, name: str) -> Output:
+    with _at(name, place):
+        return _made(table, kind)
+
+
+def _made(table: _Said, kind: str) -> Output:
     match kind:
         case "delay":
             return Delay(table.delay or 0.0)
