@@ -156,10 +156,12 @@ def outputs(number: int) -> list[str]:
 
 
 def run_block(served: Served, way: Way, base: Base, turns: int, pause: float) -> Block:
-    """Some turns on a new connection, after one that loads the history; ``pause`` seconds after each."""
+    """Some turns on a new connection, after one that loads the history and two that find the processor's caches full of
+    it; ``pause`` seconds after each."""
     with connected(served.ports[way.port]) as connection:
         loop = way.loop(way.peer(connection), base, **way.fields)
-        loop.step("Loaded.")
+        for text in ("Loaded.", *outputs(2)):
+            loop.step(text)
         texts = outputs(turns)
         time.sleep(pause)
         before = served.spent()
