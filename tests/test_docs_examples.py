@@ -71,7 +71,7 @@ def test_shell_commands_in_pages_work(block: Block, base_urls: dict[str, str], t
 def test_test_files_in_pages_pass(block: Block, tmp_path: Path) -> None:
     (tmp_path / "test_page.py").write_text(block.code)
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), "test_page.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}  # our options are not the reader's
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert run.returncode == 0, run.stdout
     assert "1 passed" in run.stdout
