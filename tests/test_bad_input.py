@@ -24,9 +24,9 @@ from respserver.schema.request import CreateParams
 from tests.support.fuzz import check_error
 from tests.support.http_host import POST, hosted, quart_app
 from tests.support.live import PATIENCE, TERMINALS, Wire, http, text_of
+from tests.support.process import Process
 from tests.support.raw_websocket import RawClient
 from tests.support.roads import raw_connection
-from tests.test_process import Process
 
 # ------------------------------------------------------------------------------------------- wrong types everywhere
 
@@ -275,5 +275,4 @@ async def test_bombs_are_413_before_they_fill_the_memory(
             peak = int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) * 1024
             assert peak - before < SPACE
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.stop()

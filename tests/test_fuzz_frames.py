@@ -15,8 +15,8 @@ import trio
 from respserver.config import Mode
 from tests.support.fuzz import Fuzz, check_error, check_turn, strict_json, type_of
 from tests.support.live import PATIENCE, Frame, Wire, calls_of, open_wire, output, text_of
+from tests.support.process import Process, faultless
 from tests.support.replay import Replay
-from tests.test_process import Process
 
 SHORT = 300
 """Frames a mode in every run."""
@@ -188,20 +188,13 @@ async def test_a_hundred_thousand_frames_leave_the_server_as_it_was(
 ) -> None:
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "8192")  # what is freed goes back at once: only what is kept counts
     limits = ("--store-bytes", "2000000", "--token-cache-bytes", "2000000")
-    server = await trio.to_thread.run_sync(lambda: Process(tmp_path, "--mode", mode.value, *limits))
-    try:
+    async with faultless(tmp_path, "--mode", mode.value, *limits) as server:
         memory = psutil.Process(server.process.pid).memory_info
         await fuzz_process(server, FULL // 5, first_seed=1000)
         warm = memory().rss
         await fuzz_process(server, FULL - FULL // 5, first_seed=2000)
         grown = memory().rss - warm
         assert grown < GROWTH_BYTES, f"{grown / 1e6:.1f} MB more than after the first {FULL // 5} frames"
-        log = server.log.read_text()
-        assert "Traceback" not in log
-        assert "_fault" not in log
-    finally:
-        server.process.kill()
-        server.process.wait()
 
 
 async def fuzz_process(server: Process, frames: int, first_seed: int) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,51 +14,10 @@ import psutil
 import pytest
 
 from tests.support.live import Wire, open_wire
+from tests.support.process import PATIENCE, Process
 
 pytestmark = pytest.mark.slow
-PATIENCE = 20.0
-IN_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-)
-"""Runs a command whose controlling terminal is its standard input."""
 needs_hangup = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
-
-
-class Process:
-    def __init__(self, folder: Path, *options: str, terminal: int | None = None) -> None:
-        self.ready_file = folder / "ready.json"
-        self.log = folder / "log"
-        command = [sys.executable, "-m", "respserver", "--port", "0", "--ready-file", str(self.ready_file), *options]
-        if terminal is not None:
-            command = [sys.executable, "-c", IN_TERMINAL, *command]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdin=terminal, stdout=log, stderr=subprocess.STDOUT, start_new_session=terminal is not None
-            )
-        deadline = time.monotonic() + PATIENCE
-        while not self.ready_file.exists():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.01)
-        self.ready: dict[str, Any] = json.loads(self.ready_file.read_text())
-
-    def post(self, **fields: Any) -> socket.socket:
-        body = json.dumps({"model": "sim", **fields}).encode()
-        connection = socket.create_connection(("127.0.0.1", self.ready["port"]), timeout=PATIENCE)
-        connection.sendall(b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        return connection
-
-    def wait_for(self, text: str) -> None:
-        """Until the log holds a text."""
-        deadline = time.monotonic() + PATIENCE
-        while text not in self.log.read_text():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.01)
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -74,8 +30,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
     yield begin
     for server in started:
-        server.process.kill()
-        server.process.wait()
+        server.stop()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -18,8 +18,7 @@ from respserver.session import Session
 from tests.support.fake_socket import FakeSocket
 from tests.support.live import calls_of, output, text_of, tool
 from tests.support.spy import Spy
-from tests.support.talk import Talk as Talk
-from tests.support.talk import services, settled
+from tests.support.talk import Talk, services, settled
 
 TOOLS = [tool("first"), tool("second")]
 

@@ -27,8 +27,8 @@ from respserver.engines.sim import Sim
 from respserver.errors import ApiError, ConnectionLost
 from respserver.services import bundled_template
 from tests.support.live import ENDS, Frame, calls_of, output, tool
+from tests.support.process import Process
 from tests.support.raw_websocket import CLOSE, PING, PONG, TEXT, RawClient, client_frame, close_frame, request
-from tests.test_process import Process
 
 pytestmark = pytest.mark.slow
 
@@ -273,8 +273,7 @@ async def test_ten_thousand_turns_and_dying_clients_leave_memory_and_descriptors
         assert await trio.to_thread.run_sync(server.end, signal.SIGTERM) == 0
         assert "Traceback" not in server.log.read_text()
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.stop()
 
 
 @pytest.mark.parametrize("connections", [10, pytest.param(50, marks=pytest.mark.full)])
@@ -298,5 +297,4 @@ async def test_a_signal_in_the_midst_of_a_crowd_ends_the_server_in_time(
         assert set(crowd.ends) == {GOING_AWAY}
         assert "Traceback" not in server.log.read_text()
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.stop()

@@ -14,7 +14,7 @@ from respserver.engines.sim import Script, call
 from respserver.turn.safety import Screening
 from tests.support.live import Wire, calls_of, http, output, post, text_of, tool
 from tests.support.spy import Spy
-from tests.test_session import Talk
+from tests.support.talk import Talk
 
 TOOLS = [tool("first")]
 

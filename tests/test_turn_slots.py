@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from respserver.errors import ServerBusy, TooManySuspended
 from respserver.metrics import Metrics
 from respserver.turn.slots import Line, Suspensions, TurnSlots
+from tests.support.talk import settled
 
 FAIR = 1
 """How often another client may be served while one waits."""
@@ -60,10 +61,6 @@ class Turn:
     def _begin(self) -> None:
         self._log.append(self)
         self.state = "runs"
-
-
-async def settled() -> None:
-    await trio.testing.wait_all_tasks_blocked()
 
 
 async def test_a_free_slot_is_taken_without_letting_anybody_else_run() -> None:

@@ -24,7 +24,7 @@ from respserver.turn.rendering import render_head, render_items
 from respserver.turn.tokencache import ENTRY_BYTES, TokenCache, head_key, item_key, scope_of, whole_items
 from tests.support.live import Frame, calls_of, http, output, text_of, tool, user
 from tests.support.spy import Spy
-from tests.test_session import Talk
+from tests.support.talk import Talk
 from tests.test_tokens_render import items as any_item
 
 TOOLS = [tool("first")]

@@ -16,9 +16,9 @@ from respserver.config import Config, Limits, Mode
 from respserver.embed import make_server, running_server, start_server
 from respserver.engines.sim import Script, call
 from tests.support.live import PATIENCE, TERMINALS, Frame, Wire, calls_of, http, open_wire, parse_sse, tool
+from tests.support.process import Process
 from tests.support.roads import LATE, raw_wire
 from tests.support.sdk import check_frame
-from tests.test_process import Process
 
 pytestmark = pytest.mark.slow
 
@@ -189,8 +189,7 @@ async def test_f38_stopped_by_a_signal_everybody_is_told_in_order(tmp_path: Path
         judge(*await crowd(place, stop))
         assert "Traceback" not in server.log.read_text()
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.stop()
 
 
 async def test_f38_a_server_in_a_thread_tells_everybody_too() -> None:
