@@ -25,14 +25,15 @@ from bench.texts import tool_output
 from respserver.config import Config, Limits, Mode
 from respserver.engines.base import Batch, SamplingParams
 from respserver.message_socket import Socket
-from respserver.protocol.commands import StartTurn
+from respserver.protocol.commands import Create
 from respserver.protocol.connection import Connection, Delivery
 from respserver.protocol.emitter import Emitter
 from respserver.protocol.lane import Lane
 from respserver.schema.events import Event
 from respserver.schema.response import Response
 from respserver.services import build_services, bundled_template, new_id
-from respserver.session import LanePort
+from respserver.session.gate import Gate
+from respserver.session.port import LanePort
 from respserver.tokens.parse import Delta, OutputParser
 from respserver.tokens.special import Special
 from respserver.transport.head import HeadReader
@@ -40,6 +41,7 @@ from respserver.transport.outbox import Outbox
 from respserver.transport.websocket import frame, serve_websocket
 from respserver.turn.interrupt import Interrupt
 from respserver.turn.run import run_turn
+from respserver.turn.slots import TurnSlots
 from respserver.turn.stopwatch import Stopwatch
 
 JOINED = 16
@@ -63,6 +65,7 @@ class Tape:
     """An engine that plays ``chunks`` without ever waiting."""
 
     name = "sim"
+    gives_logprobs = False
 
     def __init__(self) -> None:
         self.chunks: Chunks = []
@@ -178,14 +181,20 @@ class Bench:
         connection = Connection(Mode.SHIPPED, "websocket")
         delivery = connection.receive_message(CREATE, now=0.0)
         assert isinstance(delivery, Delivery)
-        start = delivery.lane.begin(delivery.event)
-        assert isinstance(start, StartTurn)
+        assert isinstance(delivery.event, Create)
         services = self._services
         port = LanePort(
-            socket, delivery.lane, services, tenant="", connection_id="bench", suspensions=services.suspensions
+            socket,
+            delivery.lane,
+            services,
+            tenant="",
+            connection_id="bench",
+            own_slots=TurnSlots(0, 0, services.metrics),
+            suspensions=services.suspensions,
+            gate=Gate(),
         )
         began = time.thread_time()
-        await run_turn(start, port, self._services, Interrupt(), Stopwatch(self._services.clock))
+        await run_turn(delivery.event, port, self._services, Interrupt(), Stopwatch(self._services.clock))
         return time.thread_time() - began
 
 

@@ -1,10 +1,11 @@
-"""Writes docs/cli.md from the settings themselves; ``tests/test_cli.py`` checks that the page is up to date.
+"""Writes docs/cli.md from the settings themselves; ``tests/test_docs_pages.py`` checks that the page is up to date.
 
 Run it after a change of ``config.py``: ``python docs/make_cli_page.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -50,10 +51,10 @@ value of a lighter one as a whole: one `--model` on the command line replaces th
 - **Command line.** A switch takes `on` or `off`; alone it means `on` (`--strict`, `--rehearse off`). An option that may
   be repeated collects its values (`--model a --model b`); of any other, the last one counts. Options cannot be
   abbreviated.
-- **Environment.** `RESPSERVER_PORT=8081`. Lists are split at commas (`RESPSERVER_MODEL=a,b`), which a flag's value is
-  not. An empty variable is no setting, and variables
-  that are not in the tables below are not looked at. (Kubernetes sets `RESPSERVER_PORT=tcp://…` beside a service that
-  is called `respserver`: call it otherwise, or set `enableServiceLinks: false`.)
+- **Environment.** `RESPSERVER_PORT=8081`. A list is written with commas (`RESPSERVER_MODEL=a,b`); a flag takes one
+  value, commas included, and is repeated for more. An empty variable is no setting, and variables that are not in the
+  tables below are not looked at. (Kubernetes sets `RESPSERVER_PORT=tcp://…` beside a service that is called
+  `respserver`: call it otherwise, or set `enableServiceLinks: false`.)
 - **TOML file.** Named by `--config` or `RESPSERVER_CONFIG`. A switch is `true` or `false`. Unknown keys and wrong types
   are errors. File names in it count from its own folder.
 
@@ -129,6 +130,7 @@ SIGHUP has the server read its settings again, from all their sources, and take 
   connections too. A turn that runs, or is suspended at a tool call, keeps its route.
 - **The keys**: `api_key`, `api_keys_file` and its lines. Requests and new sockets need a key that stands there now. An
   open socket keeps the tenant that it came with, until it is closed or `--connection-seconds` are over.
+- **The rate limits**: `requests_per_minute`, `tokens_per_minute`. They hold at once; what was used stays used.
 
 All else needs a restart: the log names what differs (`restart_needed`). Engines stay as they are, so a chain whose
 model still goes to the same engine goes on from what the engine has of it.
@@ -153,12 +155,12 @@ started in was closed, the server ends in order, unless it was started with `noh
 ## Logs
 
 Log lines go to standard error, the banner to standard output. There is one line a turn, with ids, transport, token
-counts, [stage timings](timings.md) and, as `unknown`, names of fields that the API does not have. A request that is
-refused before a turn has a line `refused` with status, code, method and path. `--log-format json` writes one object a
-line; times are UTC. On a terminal `text` lines are short: local times, ids cut, no stages, nothing that is zero. What
-goes into a file or a pipe is complete. Lines never hold a key, what was asked or answered, or `x-codex-turn-metadata`;
-control characters are escaped, so that a client cannot forge a line. Other libraries' lines are shown from `info`
-upwards, whatever the level.
+counts, [stage timings](timings.md) and, as `unknown`, names of fields that the API does not have; that of a refused
+turn has the code and, as `param`, where the fault is. A request that is refused before a turn has a line `refused` with
+status, code, method and path. `--log-format json` writes one object a line; times are UTC. On a terminal `text` lines
+are short: local times, ids cut, no stages, nothing that is zero. What goes into a file or a pipe is complete. Lines
+never hold a key, what was asked or answered, or `x-codex-turn-metadata`; control characters are escaped, so that a
+client cannot forge a line. Other libraries' lines are shown from `info` upwards, whatever the level.
 """
 
 
@@ -181,8 +183,14 @@ def _table(group: Group) -> str:
         if option.group is group:
             value = f"[{option.metavar}]" if option.is_switch else option.metavar
             names = f"`{option.flag} {_cell(value)}` | `{option.key}` | `{option.variable}`"
-            lines.append(f"| {names} | {_code(option.default_text)} | {_cell(option.help)} |")
+            lines.append(f"| {names} | {_code(option.default_text)} | {_cell(option.help)}{_bounds(option.bounds)} |")
     return "\n".join(lines) + "\n"
+
+
+def _bounds(metas: Sequence[msgspec.Meta]) -> str:
+    """The least value of a number, where it is not 0: what 0 means is said by the option."""
+    least = max((meta.ge for meta in metas if meta.ge is not None), default=0)
+    return f" At least {least}." if least else " More than 0." if any(meta.gt == 0 for meta in metas) else ""
 
 
 def _keys(table: type[msgspec.Struct]) -> str:
@@ -190,6 +198,7 @@ def _keys(table: type[msgspec.Struct]) -> str:
     for field in msgspec.structs.fields(table):
         meaning = next(mark.description for mark in get_args(field.type) if getattr(mark, "description", None))
         default = "" if field.default is msgspec.NODEFAULT else str(field.default)
+        default = default.lower() if isinstance(field.default, bool) else default  # as TOML has it
         lines.append(f"| `{field.name}` | {_code(default)} | {meaning} |")
     return "\n".join(lines) + "\n"
 

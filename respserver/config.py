@@ -1,8 +1,9 @@
 """Every setting, once: the command line, the TOML file and the environment are all made from these two structs.
 
 A field's ``Meta`` holds its bounds and help text; a ``Group`` beside it says where the help lists it. ``Limits``
-fields become ``--kebab-case`` options and keys of the TOML table ``[limits]``. What one field alone cannot know
-(a certificate needs its key) is in ``check``. Nothing here reads files or the environment: that is ``settings.py``'s.
+fields become ``--kebab-case`` options and keys of the TOML table ``[limits]``; the lists of tables are ``tables.py``'s.
+What one field alone cannot know (a certificate needs its key) is in ``check``. Nothing here reads files or the
+environment: that is ``settings.py``'s.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from msgspec import Meta
 from respserver import mistakes
 from respserver.errors import ConfigError
 from respserver.limits import Limits as Limits
-from respserver.limits import Seconds
+from respserver.origins import ANY, canonical
+from respserver.tables import ClassifierConfig as ClassifierConfig
+from respserver.tables import HttpClassifierConfig as HttpClassifierConfig
+from respserver.tables import LatencyClassifierConfig as LatencyClassifierConfig
+from respserver.tables import RouteConfig as RouteConfig
+from respserver.tables import TermsClassifierConfig as TermsClassifierConfig
 
 
 class Group(enum.StrEnum):
@@ -55,82 +61,28 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
 
-class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of the routing table: which model names go where."""
-
-    pattern: Annotated[str, Meta(min_length=1, description="Model name or shell pattern (gpt-*, *).")]
-    engine: Annotated[str, Meta(description="Engine that serves it.")] = "sim"
-    context_window: Annotated[int, Meta(ge=0, description="Tokens that fit; 0 is no limit.")] = 0
-
-
-class _Classifier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    name: Annotated[
-        str,
-        Meta(
-            max_length=64,
-            pattern=r"^([A-Za-z0-9][A-Za-z0-9_./-]*)?$",
-            description="What logs call it; the kind if left out.",
-            extra={"words": "up to 64 letters, digits, _ . / or -, a letter or a digit first"},
-        ),
-    ] = ""
-    when: Annotated[
-        Literal["before", "beside"],
-        Meta(description="Whether `response.created` waits for it, or sampling alone."),
-    ] = "before"
-
-
-class TermsClassifierConfig(_Classifier, frozen=True, tag="terms"):
-    """Terms and patterns from a file."""
-
-    file: Annotated[str, Meta(min_length=1, description="File of terms and patterns, one a line.")]
-
-
-class HttpClassifierConfig(_Classifier, frozen=True, tag="http"):
-    """A classifier that is asked over HTTP."""
-
-    url: Annotated[
-        str,
-        Meta(
-            pattern=r"^https?://[!-?A-~]+$",
-            description="Where the question is posted.",
-            extra={"words": "http://… or https://…", "secret": True},  # people write passwords into it
-        ),
-    ]
-    api_key: Annotated[
-        str,
-        Meta(
-            pattern=r"^[!-~]*$",
-            description="Sent as a bearer key.",
-            extra={"words": "visible ASCII characters without spaces", "secret": True},
-        ),
-    ] = ""
-    reads: Annotated[
-        Literal["new", "context"], Meta(description="Whether it is shown what is new, or everything each time.")
-    ] = "new"
-    seconds: Annotated[Seconds, Meta(description="How long it may take, connecting included.")] = 2.0
-    failure: Annotated[
-        Literal["closed", "open"],
-        Meta(description="Without an answer, refuse the input (closed) or let it pass (open)."),
-    ] = "closed"
-
-    def __repr__(self) -> str:
-        return f"HttpClassifierConfig(name={self.name!r}, url={self.url!r}, when={self.when!r})"
-
-
-class LatencyClassifierConfig(_Classifier, frozen=True, tag="latency"):
-    """Passes everything after a while, for measurements."""
-
-    seconds: Annotated[float, Meta(ge=0, lt=1e9, description="How long it takes.")] = 0.05
-
-
-ClassifierConfig = TermsClassifierConfig | HttpClassifierConfig | LatencyClassifierConfig
-
-
+MIN_SECRET = 32
+"""Characters of a key that nobody can guess, if they are random."""
 TAKEN_ANEW = ("routes", "model", "strict_models", "api_key", "api_keys_file")
 """Settings that a running server takes anew: what its routing table and its key ring are made of."""
+LIMITS_TAKEN_ANEW = ("requests_per_minute", "tokens_per_minute")
+"""Limits that it takes anew."""
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Settings(msgspec.StructMeta):
+    """Says of a keyword that is no setting what it was meant to be."""
+
+    # Any: whatever a struct is made of
+    def __call__(cls, *arguments: Any, **settings: Any) -> Any:  # noqa: N805 - of a metaclass
+        """Make the struct. Raises ``TypeError``."""
+        for name in settings.keys() - set(cls.__struct_fields__):
+            if name in Limits.__struct_fields__:
+                raise TypeError(f"{name} is a field of Limits: {cls.__name__}(limits=Limits({name}=…))")
+            raise TypeError(f"unexpected setting '{name}'{mistakes.closest(name, cls.__struct_fields__)}")
+        return super().__call__(*arguments, **settings)
+
+
+class Config(msgspec.Struct, metaclass=_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of one server. The defaults serve the embedded model ``sim`` on loopback, in shipped mode."""
 
     mode: Annotated[
@@ -230,12 +182,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = True
     strict: Annotated[
         bool,
-        Meta(description="Refuse unknown fields, and transport fields over WebSocket, with 400."),
+        Meta(description="Refuse unknown fields, WebSocket frames' transport fields, and reasoning that is not whole."),
         Group.PROTOCOL,
     ] = False
     obfuscation: Annotated[
         bool,
         Meta(description="Pad delta events unless the request says otherwise, as the real service does."),
+        Group.PROTOCOL,
+    ] = False
+    reasoning_text: Annotated[
+        bool,
+        Meta(description="Show what the model thinks as reasoning_text, as open-weight servers do."),
         Group.PROTOCOL,
     ] = False
     debug_timings: Annotated[
@@ -260,9 +217,20 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Group.ACCESS,
         Kind.FILE,
     ] = None
+    encryption_key: Annotated[
+        str | None,
+        Meta(description="Secret that seals reasoning; without it, one that lasts until the server ends."),
+        Group.ACCESS,
+        Kind.SECRET,
+    ] = None
     allow_origin: Annotated[
         tuple[str, ...],
         Meta(description="Origin that a browser page may open sockets from; may be repeated."),
+        Group.ACCESS,
+    ] = ()
+    cors_origin: Annotated[
+        tuple[str, ...],
+        Meta(description="Origin whose pages may use HTTP from a browser, or * for all; may be repeated."),
         Group.ACCESS,
     ] = ()
     insecure: Annotated[
@@ -309,6 +277,10 @@ def check(config: Config) -> None:
         raise ConfigError("api_key", "is empty")
     if any(not is_key(key) for key in config.api_key):
         raise ConfigError("api_key", "a key is one or more visible ASCII characters without spaces")
+    _check_origins("allow_origin", config.allow_origin)
+    _check_origins("cors_origin", tuple(origin for origin in config.cors_origin if origin != ANY))
+    if config.encryption_key is not None and len(config.encryption_key) < MIN_SECRET:
+        raise ConfigError("encryption_key", f"has fewer than {MIN_SECRET} characters; 'openssl rand -hex 32' makes one")
     for index, classifier in enumerate(config.classifiers):
         if isinstance(classifier, HttpClassifierConfig) and not _names_a_host(classifier.url):
             raise ConfigError(f"classifiers[{index}].url", f"'{classifier.url}' names no host, or an impossible port")
@@ -328,7 +300,9 @@ def expectation(annotation: Any) -> str:  # Any: an annotation
 
 def take_anew(running: Config, fresh: Config) -> Config:
     """A running server's settings, with those of ``fresh`` that it can take without a restart."""
-    return msgspec.structs.replace(running, **{name: getattr(fresh, name) for name in TAKEN_ANEW})
+    limits = {name: getattr(fresh.limits, name) for name in LIMITS_TAKEN_ANEW}
+    taken = {name: getattr(fresh, name) for name in TAKEN_ANEW}
+    return msgspec.structs.replace(running, **taken, limits=msgspec.structs.replace(running.limits, **limits))
 
 
 def differences(one: Config, other: Config) -> list[str]:
@@ -350,6 +324,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _check_origins(option: str, origins: tuple[str, ...]) -> None:
+    for origin in origins:
+        if canonical(origin) is None:
+            raise ConfigError(option, f"'{origin}' is no origin: scheme://host or scheme://host:port, and nothing more")
 
 
 def _names_a_host(url: str) -> bool:
@@ -388,4 +368,4 @@ def _differing(one: msgspec.Struct, other: msgspec.Struct) -> list[str]:
 
 
 def _shown(name: str, value: object) -> str:
-    return "'[hidden]'" if name == "api_key" and value else repr(value)
+    return "'[hidden]'" if name in ("api_key", "encryption_key") and value else repr(value)

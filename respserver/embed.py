@@ -4,6 +4,7 @@ else (asyncio, or no async library at all)."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -80,7 +81,8 @@ async def open_server(
     """
     server = make_server(config, script=script, engine=engine, store=store)
     async with trio.open_nursery() as nursery:
-        address = await nursery.start(_serve, server)
+        with _free_port_hint():
+            address = await nursery.start(_serve, server)
         try:
             yield running_server(server, address)
         finally:
@@ -120,6 +122,17 @@ def running_server(server: Server, address: Address) -> RunningServer:
     """What tells of a server that listens at ``address``, for callers in its own thread."""
     services = server.services
     return RunningServer(address=address, metrics=services.metrics, reload=server.reload, tally=services.post.tally)
+
+
+@contextlib.contextmanager
+def _free_port_hint() -> Iterator[None]:
+    """Whoever embeds a server and names no port wants any."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise type(error)(error.errno, f"{error.strerror}; use Config(port=0) for a free one") from error
 
 
 async def _serve(server: Server, task_status: trio.TaskStatus[Address]) -> None:
@@ -164,7 +177,8 @@ class _ServerThread:
         config, script, engine, store = self._parts
         self._server = server = make_server(config, script=script, engine=engine, store=store)
         self._token = trio.lowlevel.current_trio_token()
-        await server.serve(self._announce)
+        with _free_port_hint():
+            await server.serve(self._announce)
 
     def _announce(self, address: Address) -> None:
         assert self._server is not None  # made before it serves

@@ -23,6 +23,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         int, Meta(ge=1024, description="Largest WebSocket message and largest HTTP body after decompression, in bytes.")
     ] = 16 * MIB
     """The real service closes with 1009 somewhere near 16 MiB (protocol.md section 1.3)."""
+    media_bytes: Annotated[int, Meta(ge=1, description="Largest image or file inside a request, in bytes.")] = 10 * MIB
+    """Base64 takes a third more, so that one of this size fits into the largest message."""
     head_bytes: Annotated[int, Meta(ge=1024, description="Largest request head, in bytes.")] = 64 << 10
     handshake_seconds: Annotated[
         Seconds, Meta(description="How long a new connection may take to send its first request head.")
@@ -45,7 +47,23 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Many,
         Meta(description="How many rollouts of one connection may wait for tool outputs; 0 is no limit."),
     ] = 16
-    """As many as a connection will have lanes that run at once; there is one lane so far."""
+    """As many as a connection has turns that run at once."""
+    connection_lanes: Annotated[
+        int, Meta(ge=0, description="How many lanes one connection may name (stream_id); 0 lets it name none.")
+    ] = 32
+    """As documented, and so is the next (protocol.md section 1.7)."""
+    pending_steers: Annotated[Count, Meta(description="How many response.steer events may wait on one lane.")] = 32
+    """Other servers' bound (protocol.md section 2.3); the API does not publish one."""
+    connection_active_turns: Annotated[
+        Count, Meta(description="How many turns of one connection may run at once, on all its lanes.")
+    ] = 16
+    requests_per_minute: Annotated[
+        Many, Meta(description="How many turns a key's tenant may ask for in a minute; 0 is no limit.")
+    ] = 0
+    tokens_per_minute: Annotated[
+        Many, Meta(description="How many tokens, input and output, a key's tenant may use in a minute; 0 is no limit.")
+    ] = 0
+    """Both off: a server for tests answers as often as it is asked. They are for playing the API's limits."""
     queued_creates: Annotated[
         Count, Meta(description="How many response.create events may wait on one connection.")
     ] = 64
@@ -53,7 +71,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     queued_bytes: Annotated[
         int,
         Meta(
-            ge=1024, description="Size of all response.create events that one connection may have running or waiting."
+            ge=1024, description="Bytes of all response.create events that one connection may have running or waiting."
         ),
     ] = 64 * MIB
     outbox_bytes: Annotated[
@@ -73,14 +91,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Seconds, Meta(description="How long a suspended rollout waits for response.append (prototype mode).")
     ] = 600.0
     grace_seconds: Annotated[
-        float, Meta(ge=0, lt=1e9, description="How long running turns may go on at shutdown and at the age limit.")
+        float,
+        Meta(ge=0, lt=1e9, description="How long running turns may go on at shutdown and the age limit; 0 ends them."),
     ] = 10.0
     end_seconds: Annotated[
         Seconds,
         Meta(description="Deadline for saving a turn and writing its terminal event."),
     ] = 5.0
     inline_tokenize_bytes: Annotated[
-        int, Meta(ge=0, description="Text up to this size is tokenised on the event loop, more in a worker thread.")
+        int,
+        Meta(
+            ge=0,
+            description="Bytes of text that the event loop tokenises itself; more goes to a worker thread, with 0 all.",
+        ),
     ] = 2048
     """About 1 ms of work; a thread costs 0.25 ms of waiting (design.md section 6)."""
     store_responses: Annotated[Count, Meta(description="How many stored responses the memory store keeps.")] = 10_000
@@ -116,9 +139,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = 64
     """A run of a model in the same process can hold hundreds of MB; the embedded one needs little."""
-    kept_context_bytes: Annotated[int, Meta(ge=0, description="Bytes of kept contexts, engine runs not counted.")] = (
-        64 * MIB
-    )
+    kept_context_bytes: Annotated[
+        int, Meta(ge=0, description="Bytes of kept contexts, engine runs not counted; 0 keeps none.")
+    ] = 64 * MIB
     ledger_waiting: Annotated[
         Count, Meta(description="How many finished turns are kept while the ledger's file cannot be written.")
     ] = 16_384

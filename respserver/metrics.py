@@ -19,8 +19,12 @@ class Metrics(msgspec.Struct):
     """Turns admitted: ``response.created`` was sent."""
     refused: int = 0
     """Turns refused before ``response.created``, those that were never tried among them."""
+    rate_limited: int = 0
+    """Those among them that came too often, or after too many tokens."""
     turns_waited: int = 0
     """Turns that found all slots of the process taken and waited for one."""
+    steers: int = 0
+    """Submissions of steering input that became part of a response."""
     failed: int = 0
     """Turns that ended in ``response.failed``."""
     pauses: int = 0

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 MAX_SHOWN = 100
-"""How much of a wrong value is shown."""
+"""How much of a wrong value is shown, and how long a name may be to be compared with others."""
 SWITCH = "true or false, without quotes"
 
 _PATH = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")
@@ -113,11 +113,17 @@ def shown(value: object) -> str:
 
 def closest(name: str, names: Iterable[str]) -> str:
     """A hint for a mistyped name: ``; did you mean X?``, or nothing. A mapping of names says how each is written."""
+    near = nearest(name, names)
+    return f"; did you mean {names[near] if isinstance(names, Mapping) else near}?" if near else ""
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The one of these names that somebody probably meant who wrote ``name``, if one is near."""
     import difflib  # only mistakes need it
 
-    written = names if isinstance(names, Mapping) else {one: one for one in names}
-    near = difflib.get_close_matches(name, written, n=1)
-    return f"; did you mean {written[near[0]]}?" if near else ""
+    if len(name) > MAX_SHOWN:  # no slip of the pen, and comparing takes time
+        return None
+    return next(iter(difflib.get_close_matches(name, names, n=1)), None)
 
 
 def join(place: str, name: str) -> str:

@@ -106,7 +106,8 @@ class Server:
             await self._close()
 
     def reload(self, fresh: Config) -> None:
-        """Take the routing table and the API keys of ``fresh``, the keys file's lines included; all else stays.
+        """Take the routing table, the API keys (the keys file's lines included) and the rate limits of ``fresh``; all
+        else stays.
 
         Running turns keep their route, and open sockets their tenant; what begins from now on finds the new table and
         the new keys. Settings that differ and would need a restart are logged by name. May be called from any thread.
@@ -121,6 +122,7 @@ class Server:
         # Nothing fails from here on.
         self._keys.replace(keys)
         self.services.router.replace(routes)
+        self.services.rates.replace(config.limits)
         self._config = self.services.config = config
         log.info("reloaded", routes=len(routes))
         if left := differences(config, fresh):

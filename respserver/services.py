@@ -26,8 +26,10 @@ from respserver.tokens.render import Template
 from respserver.tokens.tokenizer import DATA_FILE, Tokenizer
 from respserver.turn.kept import KeptContexts
 from respserver.turn.postinference import PostInference
+from respserver.turn.rates import Rates
 from respserver.turn.routing import Route, Router
 from respserver.turn.safety import build_screening
+from respserver.turn.sealing import Sealer
 from respserver.turn.services import Services
 from respserver.turn.slots import Suspensions, TurnSlots
 from respserver.turn.tokencache import TokenCache
@@ -36,6 +38,8 @@ TOKENISE_THREADS = 2
 """More would only compete for the same cores; the tokenizer has threads of its own."""
 ENGINES = (Sim.name,)
 """Names that a route's ``engine`` may have, unless the server is given an engine of its own."""
+_ID_BYTES = {"call": 12, "steer": 16}
+"""Random bytes of ids that are shorter than the others (protocol.md sections 2.3 and 3.5)."""
 _PADDING = string.ascii_letters + string.digits
 
 
@@ -71,6 +75,8 @@ def build_services(
         token_cache=TokenCache(limits.token_cache_bytes, metrics),
         kept=KeptContexts(limits.kept_contexts, limits.kept_context_bytes, post.runs.close_soon),
         screening=build_screening(config),
+        sealer=Sealer(config.encryption_key),
+        rates=Rates(limits, trio.current_time, metrics),
         slots=TurnSlots(limits.active_turns, limits.waiting_turns, metrics),
         suspensions=Suspensions(limits.suspended_rollouts, "server"),
         new_id=new_id,
@@ -97,7 +103,11 @@ def make_routes(config: Config, engines: Sequence[Engine]) -> list[Route]:
     template = bundled_template()
     return [
         Route(
-            pattern=entry.pattern, engine=by_name[entry.engine], template=template, context_window=entry.context_window
+            pattern=entry.pattern,
+            engine=by_name[entry.engine],
+            template=template,
+            context_window=entry.context_window,
+            steering=entry.steering,
         )
         for entry in entries
     ]
@@ -113,7 +123,7 @@ def check_engines(routes: Sequence[RouteConfig], known: Collection[str] = ENGINE
 
 def new_id(prefix: str) -> str:
     """A fresh id: the prefix and 128 random bits or more, as clients know them."""
-    return f"{prefix}_{os.urandom(12 if prefix == 'call' else 24).hex()}"
+    return f"{prefix}_{os.urandom(_ID_BYTES.get(prefix, 24)).hex()}"
 
 
 @functools.cache

@@ -30,6 +30,8 @@ class OpenCall(msgspec.Struct, frozen=True, array_like=True, gc=False):
     call_id: str
     kind: str
     name: str
+    owed: bool = True
+    """Whether the next input must hold its output. Else that may come in any later turn, or never."""
 
 
 class ResponseState(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +63,11 @@ class ResponseState(msgspec.Struct, frozen=True, kw_only=True):
     fork_of: str | None = None
 
 
+class _Head(msgspec.Struct):
+    id: str | None = None
+
+
+_head = msgspec.json.Decoder(_Head)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ResponseState)
 
@@ -79,3 +86,17 @@ def decode_state(data: bytes) -> ResponseState:
     if state.version > STATE_VERSION:
         raise StateError(f"state version {state.version} is newer than {STATE_VERSION}")
     return state
+
+
+def find_item(state: ResponseState, item_id: str) -> StoredItem | None:
+    """The item of the turn that has this id, or None; for stores that have found the turn by ``item_ids``."""
+    if item_id not in state.item_ids:
+        return None
+    return next((item for item in state.items if _id_of(item) == item_id), None)
+
+
+def _id_of(item: StoredItem) -> str | None:
+    try:
+        return _head.decode(item.json).id
+    except msgspec.MsgspecError:  # a state that others made
+        return None

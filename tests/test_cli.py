@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import re
 import socket
@@ -205,15 +204,6 @@ def test_an_interrupt_before_the_server_runs_exits_with_130(monkeypatch):
 
     monkeypatch.setattr(settings, "load", interrupted)
     assert run() == 130
-
-
-def test_the_documentation_page_is_up_to_date():
-    spec = importlib.util.spec_from_file_location("make_cli_page", ROOT / "docs" / "make_cli_page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    maker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(maker)
-    assert maker.PAGE.read_text("utf-8") == maker.page(), "run python docs/make_cli_page.py"
 
 
 def test_the_documentation_page_names_every_setting_and_exit_code():

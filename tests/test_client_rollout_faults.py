@@ -144,7 +144,7 @@ async def test_a_rollout_that_is_cancelled_at_its_tools_cancels_them_and_is_over
 
 
 async def test_an_output_may_be_a_list_of_content_parts():
-    parts = [{"type": "input_text", "text": "sun"}, {"type": "input_image", "image_url": "data:,"}]
+    parts = [{"type": "input_text", "text": "sun"}, {"type": "input_image", "image_url": "https://host.example/a.png"}]
 
     async def look(_):
         return parts

@@ -24,6 +24,19 @@ def described(struct: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
     return [field for field in msgspec.structs.fields(struct) if get_origin(field.type) is Annotated]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("requests_per_minute", r"^requests_per_minute is a field of Limits: Config\(limits=Limits\("),
+        ("sript", "^unexpected setting 'sript'; did you mean script\\?$"),
+        ("zzz", "^unexpected setting 'zzz'$"),
+    ],
+)
+def test_a_keyword_that_is_no_setting_is_told_with_what_was_meant(name: str, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        Config(**{name: 3})  # type: ignore[arg-type]  # mypy sees all of the keywords
+
+
 def test_the_defaults_may_start_a_server():
     check(Config())
 
@@ -47,10 +60,11 @@ def test_a_name_means_one_setting_only():
 
 
 def test_keys_do_not_show_in_repr():
-    shown = repr(Config(api_key=("tell-nobody",), port=1234))
+    shown = repr(Config(api_key=("tell-nobody",), encryption_key="tell-nobody" * 3, port=1234))
     assert "tell-nobody" not in shown
     assert "port=1234" in shown
     assert "api_key=()" in repr(Config())
+    assert "encryption_key=None" in repr(Config())
 
 
 @pytest.mark.parametrize(
@@ -67,6 +81,7 @@ def test_keys_do_not_show_in_repr():
         (Config(host="::"), "host"),
         (Config(host="example.org"), "host"),
         (Config(api_key=("",)), "api_key"),
+        (Config(encryption_key="too short"), "encryption_key"),
         (Config(api_key=("good", "two words")), "api_key"),
         (Config(port=70_000), "port"),
         (Config(ttft=float("nan")), "ttft"),
@@ -159,6 +174,8 @@ def test_a_refused_key_is_not_told():
     assert "secret" not in str(caught.value)
     for config in (
         Config(api_key=("my", b"secret")),
+        Config(encryption_key="my secret"),
+        Config(encryption_key=b"my secret" * 4),
         Config(classifiers=(HttpClassifierConfig(url="http://x", api_key="my secret"),)),
     ):
         with pytest.raises(ConfigError) as caught:

@@ -33,6 +33,7 @@ from tests.support.pages import (
     anchors,
     blocks,
     links,
+    maker,
     name_of,
     prose,
     section_numbers,
@@ -65,6 +66,18 @@ def test_every_internal_link_leads_somewhere(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{name_of(page)} links to {link}"
         assert not anchor or anchor in anchors(target), f"{name_of(page)} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_lines_outside_tables_and_blocks_can_be_read_without_scrolling(page: Path) -> None:
+    prose = re.sub(r"^ *```.*?^ *```$", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    assert [line for line in prose.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+
+
+def test_the_protocol_begins_with_all_its_sections() -> None:
+    contents, _, body = text_of(PROTOCOL).partition("\n## 1. ")
+    sections = re.findall(r"^###? (\d.*)$", f"## 1. {body}", re.MULTILINE)
+    assert re.findall(r"\[(\d[^\]]*)\]\(#", contents) == [section.replace("`", "") for section in sections]
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
@@ -113,18 +126,22 @@ def codes_in_the_code() -> set[str]:
             given = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
             if isinstance(node.func, ast.Name) and node.func.id == "InvalidField":
                 given += node.args[2:3]
+            given += [branch for one in given if isinstance(one, ast.IfExp) for branch in (one.body, one.orelse)]
             found |= {one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)}
     return found
 
 
-def test_every_code_that_an_error_is_given_is_in_the_table() -> None:
-    codes = codes_in_the_code()
-    assert "duplicate_item_id" in codes
-    assert not {code for code in codes if f"`{code}`" not in text_of(PROTOCOL)}
+@pytest.mark.parametrize("page", [PROTOCOL, DOCS / "errors.md"], ids=name_of)
+def test_every_code_that_an_error_has_or_is_given_is_told(page: Path) -> None:
+    codes = codes_in_the_code() | {kind.code for kind in error_classes()}
+    assert {"duplicate_item_id", "queue_full"} <= codes
+    assert not {code for code in codes if f"`{code}`" not in text_of(page)}
 
 
+@pytest.mark.slow
 def test_no_code_in_the_table_is_invented() -> None:
     known = {kind.code for kind in error_classes()} | codes_in_the_code()
+    known |= {source.code for source in maker("make_errors_page").sources()}  # it also knows who hands codes on
     rows = re.findall(r"^\| [45]\d\d \| ([^|]+) \|", text_of(PROTOCOL), re.MULTILINE)
     assert rows
     assert not {code for row in rows for code in re.findall(r"`(\w+)`", row)} - known
@@ -189,11 +206,13 @@ def test_every_section_that_the_code_cites_is_there() -> None:
     assert not missing
 
 
-def test_every_field_case_that_the_code_cites_is_listed() -> None:
+def test_every_field_case_that_the_code_cites_is_listed_and_has_tests_of_its_number() -> None:
     listed = set(re.findall(r"^\| (F\d\d) \|", text_of(DOCS / "field-cases.md"), re.MULTILINE))
     assert len(listed) == 40
     for path in sources():
         assert set(re.findall(r"\bF\d\d\b", path.read_text("utf-8"))) <= listed, path
+    tests = [path.read_text("utf-8") for path in (ROOT / "tests/field_cases").glob("test_*.py")]
+    assert {name.upper() for text in tests for name in re.findall(r"def test_(f\d\d)_", text)} == listed
 
 
 # ----------------------------------------------------------------------------------------- README, embedding.md

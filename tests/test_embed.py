@@ -63,7 +63,9 @@ def test_what_is_wrong_is_raised_where_the_server_is_opened() -> None:
         make_server(Config(port=0, tps=-1.0))
     with (
         start_server() as server,
-        pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1 port {server.address.port}: .*in use"),
+        pytest.raises(
+            OSError, match=rf"cannot listen on 127\.0\.0\.1 port {server.address.port}: .*in use; use Config\(port=0\)"
+        ),
         start_server(Config(port=server.address.port)),
     ):
         pass

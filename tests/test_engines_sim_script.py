@@ -49,17 +49,8 @@ class TestConstructors:
     def test_arguments_come_by_keyword_as_mapping_or_raw(self, made: Call, arguments: object) -> None:
         assert made.arguments == arguments
 
-    def test_raw_arguments_cannot_be_joined_with_keywords(self) -> None:
-        with pytest.raises(TypeError, match="raw argument text"):
-            call("f", "{}", city="Paris")
-
     def test_lists_and_tuples_are_several_outputs(self) -> None:
         assert Script.of([reasoning("hm"), "a"]).conversations == Script.of((reasoning("hm"), "a")).conversations
-
-    @pytest.mark.parametrize("wrong", [1, None, {"text": "a"}, [["a"]]])
-    def test_anything_else_is_a_type_error(self, wrong: object) -> None:
-        with pytest.raises(TypeError, match="expected a text or an output"):
-            Script.of(wrong)  # type: ignore[arg-type]  # that is what is tested
 
     @pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan, -1])
     def test_times_that_no_schedule_can_keep_are_refused_by_name(self, wrong: float) -> None:
@@ -76,12 +67,28 @@ class TestConstructors:
         [
             (lambda: Script.of("a", on_end=untyped("loop")), "on_end: expected fail, repeat or rehearse, got 'loop'"),
             (lambda: Script.of(), "step: a script needs at least one step"),
+            (lambda: Script.of("a", untyped(5)), "step[1]: expected a text or an output such as call(…), got 5"),
+            (lambda: Script.of(untyped(None)), "step[0]: expected a text or an output such as call(…), got None"),
+            (lambda: Script.of(["a", untyped({"text": "b"})]),
+             "step[0][1]: expected a text or an output such as call(…), got a table"),
+            (lambda: step("a", untyped(["b"])), "output[1]: expected a text or an output such as call(…), got ['b']"),
+            (lambda: text(untyped(5)), "text: expected a text, got 5"),
+            (lambda: reasoning("a", untyped(None)), "reasoning: expected a text, got None"),
+            (lambda: refusal(untyped(5)), "refusal: expected a text, got 5"),
+            (lambda: custom(untyped(5), "x"), "custom: expected a text that is not empty, got 5"),
+            (lambda: custom("a", untyped(5)), "input: expected a text, got 5"),
+            (lambda: fault(untyped(5)), "fault: expected a text, got 5"),
+            (lambda: fault("a", untyped(5)), "code: expected a text that is not empty, got 5"),
             (lambda: Script(conversations=()), "conversation: a script needs at least one conversation"),
             (lambda: step("a", fault_after_tokens=3), "fault_after_tokens: needs fault beside it"),
             (lambda: step("a", fault="x", fault_after_tokens=untyped(1.5)),
              "fault_after_tokens: expected a whole number of at least 0, got 1.5"),
             (lambda: step("a", fault=untyped(5)), "fault: expected a text or a fault, got 5"),
             (lambda: conversation("a", model=""), "model: expected a text that is not empty, got ''"),
+            (lambda: call(untyped(5)), "call: expected a text that is not empty, got 5"),
+            (lambda: call("a", untyped(1)), "arguments: expected a mapping or a text, got 1"),
+            (lambda: call("a", "{}", x=1),
+             "arguments: a text is sent as it is; arguments by keyword cannot be joined to it"),
             (lambda: call("a", x={1, 2}), "arguments.x: expected a JSON value, got set"),
             (lambda: call("a", x=[{"y": math.inf}]), "arguments.x[0].y: expected a JSON value, got inf"),
             (lambda: call("a", untyped({1: 2})), "arguments: expected a JSON value, got 1"),

@@ -72,7 +72,8 @@ class Fuzzed:
             await self._read_answers()
             return
         frames = await self._until_fence()
-        if frames and frames[0]["type"] == "error":  # the lane itself has nothing to say while it is suspended
+        # The lane itself has nothing to say while it is suspended.
+        if frames and frames[0]["type"] in ("error", "response.steer.failed"):
             self._refused(frames[0])
             assert len(frames) == 1
         elif kind == "response.append":
@@ -142,6 +143,12 @@ class Fuzzed:
             frames.append(frame)
 
     def _refused(self, frame: Frame) -> None:
+        if frame["type"] == "response.steer.failed":
+            assert set(frame) == {"type", "sequence_number", "steer", "error"}
+            assert set(frame["error"]) == {"type", "code", "message"}
+            assert set(frame["steer"]) == {"previous_response_id", "input"}
+            self.seen.add(frame["type"])
+            return
         assert frame["type"] == "error", frame["type"]
         assert set(frame) - {"headers"} == {"type", "status", "error"}
         check_error(frame["error"], frame["status"])
@@ -164,7 +171,7 @@ EVERYWHERE = {
     "unsupported_parameter", "no_tool_call_found", "previous_response_not_found", "response.completed",
 }  # fmt: skip
 OF_MODE = {
-    Mode.SHIPPED: {"no_tool_output_found"},
+    Mode.SHIPPED: {"no_tool_output_found", "response.steer.failed"},
     Mode.PROTOTYPE: {"response.done", "invalid_append", "response_not_suspended", "response_suspended"},
 }
 

@@ -12,7 +12,8 @@ PACKAGE = ROOT / "respserver"
 MAX_LINES = 400
 
 FLOORS: list[set[str]] = [
-    {"errors", "message_socket", "limits", "mistakes"},
+    {"errors", "message_socket", "limits", "mistakes", "origins"},
+    {"tables"},
     {"config", "schema", "metrics", "logger", "http11"},
     {"state", "tokens"},
     {"protocol", "engines", "store", "ledger"},

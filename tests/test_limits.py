@@ -11,19 +11,9 @@ import trio.testing
 
 from respserver.config import Limits, Mode
 from respserver.engines.sim import Script, call, delay
-from respserver.errors import TooManySuspended
-from respserver.protocol.chain import Pause
-from respserver.protocol.commands import Create
-from respserver.protocol.lane import Lane
-from respserver.schema.events import ResponseDone
-from respserver.session import LanePort
-from respserver.turn.slots import Suspensions
-from respserver.turn.stopwatch import Stopwatch
-from tests.support.fake_socket import FakeSocket
 from tests.support.live import Frame, calls_of, http, open_wire, output, post, text_of, tool, user
 from tests.support.pages import DOCS
 from tests.support.pages import text_of as page_text
-from tests.support.pure import read, response
 from tests.support.talk import Talk, services, settled, spy_of
 
 TOOLS = [tool("first")]
@@ -315,23 +305,14 @@ async def test_a_rollout_that_ends_suspended_is_counted_no_more(
 
 
 async def test_the_lanes_of_a_connection_share_its_limit_of_suspended_rollouts(nursery: trio.Nursery) -> None:
-    parts = services(mode=Mode.PROTOTYPE)
-    shared = Suspensions(1, "connection", parts.suspensions)
-    socket = FakeSocket()
-    one, two = (
-        LanePort(socket, lane, parts, tenant="", connection_id="conn_1", suspensions=shared)
-        for lane in (Lane(Mode.PROTOTYPE), Lane(Mode.PROTOTYPE))
-    )
-    done = ResponseDone(response=response("resp_1"), required_input=[])
-    pause = Pause(response_id="resp_1", open_calls={}, emitted=[])
-    for port in (one, two):
-        port.lane.begin(Create(request=read(), previous_response_id=None))
-    watch = Stopwatch(trio.current_time)
-    nursery.start_soon(one.suspend, done, pause, watch)
-    await settled()
-    with pytest.raises(TooManySuspended, match="1 rollouts of this connection"):
-        await two.suspend(done, pause, watch)
-    assert (shared.count, parts.suspensions.count, socket.unheard) == (1, 1, 1)
+    parts = services(ROLLOUT, mode=Mode.PROTOTYPE, connection_suspended_rollouts=1)
+    talk = Talk(nursery, parts)
+    talk.create(input="go", stream_id="one")
+    assert (await talk.socket.hear_step())[-1]["type"] == "response.done"
+    talk.create(input="go", stream_id="two")
+    failed = (await talk.socket.hear_step())[-1]
+    assert failed["response"]["error"]["code"] == "too_many_suspended_rollouts"
+    assert (failed["stream_id"], parts.suspensions.count) == ("two", 1)
 
 
 # ------------------------------------------------------------------------------------------------------- connections

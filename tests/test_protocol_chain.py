@@ -92,7 +92,7 @@ class TestCallsAndOutputs:
         assert [item.name for item in kept if isinstance(item, CallOutputItem)] == ["tool_of_c1", "fs.ls"]
 
     def test_kinds_that_pass_through_are_not_paired(self) -> None:
-        kept = paired(context(), {"type": "shell_call_output", "call_id": "c9"}, {"type": "compaction", "id": "x"})
+        kept = paired(context(), {"type": "zzz_call", "call_id": "c9"}, {"type": "compaction", "id": "x"})
         assert names(kept) == ["other", "other"]
 
 

@@ -192,7 +192,11 @@ class TestEcho:
         (SAID, SAID_AGAIN, True),
         (SAID, {**SAID_AGAIN, "role": "user"}, False),
         (SAID, {"role": "assistant", "content": "I look. "}, False),
-        (SAID, {"role": "assistant", "content": [{"type": "output_text"}, {"type": "refusal"}]}, False),
+        (
+            SAID,
+            {"role": "assistant", "content": [{"type": "output_text", "text": ""}, {"type": "refusal", "refusal": ""}]},
+            False,
+        ),
         (SAID, {"role": "assistant", "content": "other", "id": "msg_1"}, True),
         (SAID, {"role": "user", "content": "other", "id": "msg_1"}, False),
         (SAID, THOUGHT_AGAIN, False),

@@ -89,8 +89,8 @@ class TestQueue:
     def test_a_turn_that_ends_makes_room(self) -> None:
         conn = connection(max_waiting=1)
         for _ in range(2):
-            delivered(conn.receive_message(create(), 0.0))
-        conn.lane.pending -= 1
+            taken = delivered(conn.receive_message(create(), 0.0))
+        conn.finish_create(conn.lane, taken)
         delivered(conn.receive_message(create(), 0.0))
         refused(conn.receive_message(create(), 0.0))
 
@@ -98,6 +98,16 @@ class TestQueue:
         conn = connection(max_waiting=0)
         delivered(conn.receive_message(create(input=42), 0.0))
         assert refused(conn.receive_message(create(), 0.0)).code == "queue_full"
+
+    def test_bytes_are_counted_not_characters_and_the_refusal_says_so(self) -> None:
+        frame = create(input="e" * 500).replace("e" * 500, "é" * 500)
+        most = 2 * len(frame.encode()) - 1
+        conn = connection(max_waiting_size=most)
+        assert 2 * len(frame) < most
+        delivered(conn.receive_message(frame, 0.0))
+        error = refused(conn.receive_message(frame, 0.0))
+        bound = f"The requests of this connection that run or wait may hold {most} bytes together."
+        assert (error.code, error.message) == ("queue_full", f"{bound} Try again when one has ended.")
 
     def test_by_default_64_wait(self) -> None:
         conn = connection()
@@ -144,12 +154,22 @@ class TestOtherMessages:
                 " This server runs in shipped mode: send response.create with previous_response_id.",
             ),
             ("response.cancel", " Close the connection to cancel."),
+            ("response.creat", " Did you mean 'response.create'?"),
+            ("create", " Did you mean 'response.create'?"),
+            ("response.steering", " Did you mean 'response.steer'?"),
+            ("response.apend", ""),
+            ("response.inject", ""),
+            ("create" * 20, ""),
         ],
     )
     def test_an_unknown_type_is_named_with_a_hint_where_there_is_one(self, name: str, hint: str) -> None:
         error = refused(connection().receive_message(f'{{"type":"{name}"}}', 0.0))
         assert (error.code, error.param) == ("unknown_event_type", "type")
         assert error.message == f"Unknown event type: '{name}'.{hint}"
+
+    def test_the_hint_names_what_the_mode_takes(self) -> None:
+        error = refused(connection(Mode.PROTOTYPE).receive_message('{"type":"response.apend"}', 0.0))
+        assert error.message.endswith(" Did you mean 'response.append'?")
 
     @pytest.mark.parametrize("mode", Mode)
     def test_what_some_clients_report_needs_no_answer(self, mode: Mode) -> None:
@@ -213,7 +233,7 @@ class TestSuspended:
 class TestEnd:
     def test_at_its_greatest_age_a_connection_takes_no_more_creates(self) -> None:
         conn = connection(opened_at=100.0, max_age=3600.0)
-        delivered(conn.receive_message(create(), 3699.9))
+        conn.finish_create(conn.lane, delivered(conn.receive_message(create(), 3699.9)))
         error = refused(conn.receive_message(create(), 3700.0))
         assert (error.status, error.code, error.param) == (400, "websocket_connection_limit_reached", None)
         assert error.message == (
@@ -228,6 +248,14 @@ class TestEnd:
         conn.closing = ShuttingDown()
         assert refused(conn.receive_message(create(), 0.0)) is conn.closing
         assert conn.idle
+
+    def test_a_busy_lane_says_so_behind_what_it_does(self) -> None:
+        """Its frame would stand between the events of the running turn, and be taken for that one's end."""
+        conn = connection(opened_at=0.0, max_age=1.0)
+        delivered(conn.receive_message(create(), 0.0))
+        conn.closing = ShuttingDown()
+        assert isinstance(conn.receive_message(create(), 5.0), Delivery)
+        assert refused(conn.receive_message(create(stream_id="plan"), 5.0)).code == "websocket_connection_limit_reached"
 
     def test_a_rollout_may_still_be_finished_while_the_connection_closes(self) -> None:
         conn = connection(Mode.PROTOTYPE, opened_at=0.0, max_age=1.0)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from respserver.protocol.open_item import ReasoningShown
 from respserver.schema.codec import encode
+from respserver.schema.logprobs import Logprob
 from respserver.schema.tools import ToolDef
-from respserver.tokens.parse import Delta, ItemBegan, ItemEnded, PartBegan, PartEnded, TextDelta
-from tests.support.pure import calling, emitter, feed, message, reasoning, shown, types_of
+from respserver.tokens.parse import Delta, ItemBegan, ItemEnded, PartBegan, PartEnded, ScoredText, TextDelta
+from tests.support.pure import SUMMARY, USAGE, calling, emitter, feed, message, reasoning, shown, types_of
 
 MESSAGE_EVENTS = [
     "output_item.added",
@@ -52,7 +56,7 @@ ORDERS: dict[str, tuple[list[Delta], dict[str, Any], list[str]]] = {
     "reasoning, not shown": (reasoning("hm", "so"), {}, ["output_item.added", "output_item.done"]),
     "reasoning, shown": (
         reasoning("hm", "so"),
-        {"show_summary": True},
+        {"reasoning": SUMMARY},
         [
             "output_item.added",
             *[
@@ -65,7 +69,32 @@ ORDERS: dict[str, tuple[list[Delta], dict[str, Any], list[str]]] = {
             "output_item.done",
         ],
     ),
-    "reasoning without thoughts": (reasoning(), {"show_summary": True}, ["output_item.added", "output_item.done"]),
+    "reasoning, its text shown": (
+        reasoning("hm", "so"),
+        {"reasoning": ReasoningShown(text=True)},
+        [
+            "output_item.added",
+            *["content_part.added", "reasoning_text.delta", "reasoning_text.done", "content_part.done"] * 2,
+            "output_item.done",
+        ],
+    ),
+    "reasoning, shown in both ways": (
+        reasoning("hm"),
+        {"reasoning": ReasoningShown(text=True, summary=True)},
+        [
+            "output_item.added",
+            "content_part.added",
+            "reasoning_summary_part.added",
+            "reasoning_text.delta",
+            "reasoning_summary_text.delta",
+            "reasoning_text.done",
+            "content_part.done",
+            "reasoning_summary_text.done",
+            "reasoning_summary_part.done",
+            "output_item.done",
+        ],
+    ),
+    "reasoning without thoughts": (reasoning(), {"reasoning": SUMMARY}, ["output_item.added", "output_item.done"]),
     "function call": (
         calling("look", '{"a"', ":1}"),
         {},
@@ -153,11 +182,48 @@ def test_parts_are_numbered_and_keep_their_kind() -> None:
 
 
 def test_summary_parts_are_numbered_and_collected() -> None:
-    frames = shown(feed(emitter(show_summary=True), reasoning("hm", "so")))
+    frames = shown(feed(emitter(reasoning=SUMMARY), reasoning("hm", "so")))
     assert [frame["summary_index"] for frame in frames[1:-1]] == [0] * 4 + [1] * 4
     assert [frame["text"] for frame in frames if "text" in frame] == ["hm", "so"]
     assert (frames[0]["item"]["summary"], frames[0]["item"]["content"]) == ([], [])
     assert [part["text"] for part in frames[-1]["item"]["summary"]] == ["hm", "so"]
+
+
+def test_text_parts_of_reasoning_are_numbered_and_collected() -> None:
+    frames = shown(feed(emitter(reasoning=ReasoningShown(text=True)), reasoning("hm", "so")))
+    assert [frame["content_index"] for frame in frames[1:-1]] == [0] * 4 + [1] * 4
+    assert [frame["text"] for frame in frames if "text" in frame] == ["hm", "so"]
+    assert frames[1]["part"] == {"type": "reasoning_text", "text": ""}
+    assert frames[4]["part"] == {"type": "reasoning_text", "text": "hm"}
+    assert (frames[0]["item"]["summary"], frames[0]["item"]["content"]) == ([], [])
+    assert frames[-1]["item"]["content"] == [{"type": "reasoning_text", "text": text} for text in ("hm", "so")]
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_what_was_thought_is_sealed_whether_shown_or_not(complete: bool) -> None:
+    for summary in (True, False):
+        emit = emitter(reasoning=ReasoningShown(summary=summary, seal="|".join))
+        added, *_, done = shown(feed(emit, reasoning("hm", "", "so", complete=complete)))
+        assert "encrypted_content" not in added["item"]
+        assert done["item"]["encrypted_content"] == "hm||so"
+
+
+def test_a_part_that_was_cut_is_sealed_too() -> None:
+    emit = emitter(reasoning=ReasoningShown(seal="|".join))
+    feed(emit, [ItemBegan("reasoning"), PartBegan("thought"), TextDelta("hm")])
+    (done, _) = shown(emit.cut("max_output_tokens", USAGE))
+    assert done["item"]["encrypted_content"] == "hm"
+
+
+@pytest.mark.parametrize("custom", [False, True])
+def test_a_call_of_an_async_tool_says_so_and_is_owed_nothing(custom: bool) -> None:
+    emit = emitter(offered={"look": ToolDef(type="custom" if custom else "function", name="look", is_async=True)})
+    frames = shown(feed(emit, calling("look", "x", custom=custom), calling("other", "x", custom=custom)))
+    assert [frame["item"].get("async") for frame in frames if "item" in frame] == [True, True, None, None]
+    (later,), (owed,) = emit.async_calls.values(), emit.open_calls.values()
+    assert (later.name, later.owed, owed.name, owed.owed) == ("look", False, "other", True)
+    emit.resume()
+    assert (list(emit.async_calls), emit.open_calls) == ([later.call_id], {})
 
 
 def test_thoughts_that_are_not_shown_are_nowhere() -> None:
@@ -214,6 +280,14 @@ class TestNames:
         assert call.name == sampled
 
 
+class TestLogprobs:
+    def test_a_kind_that_has_none_shows_the_text_alone(self) -> None:
+        scored = ScoredText("{}", (Logprob(token="{}", bytes=[123, 125], logprob=-1.0),))
+        *_, delta, done, item = shown(feed(emitter(), [ItemBegan("function_call", "look"), scored, ItemEnded(True)]))
+        assert (delta["delta"], done["arguments"], item["item"]["arguments"]) == ("{}", "{}", "{}")
+        assert not [key for key in (*delta, *done, *item["item"]) if "logprobs" in key]
+
+
 class TestObfuscation:
     @pytest.mark.parametrize(
         ("delta", "pad"), [("The", 13), (" temperature", 4), ('{"', 14), ("x" * 16, 16), ("é" * 15, 1), ("y" * 17, 15)]
@@ -223,15 +297,23 @@ class TestObfuscation:
         events = shown(feed(emit, [ItemBegan("message"), PartBegan("text"), TextDelta(delta)]))
         assert events[-1]["obfuscation"] == "~" * pad
 
+    @given(st.text(min_size=1, max_size=70), st.sampled_from(["message", "function_call", "custom_tool_call"]))
+    def test_any_delta_is_padded_to_the_next_multiple(self, delta: str, kind: Any) -> None:
+        emit = emitter(padding=lambda length: "~" * length)
+        *_, event = shown(feed(emit, [ItemBegan(kind, "look"), PartBegan("text"), TextDelta(delta)]))
+        padding = len(event["obfuscation"])
+        assert 1 <= padding <= 16
+        assert (len(event["delta"]) + padding) % 16 == 0
+
     def test_every_delta_is_padded_and_nothing_else(self) -> None:
-        emit = emitter(padding=lambda length: "~" * length, show_summary=True)
+        emit = emitter(padding=lambda length: "~" * length, reasoning=ReasoningShown(summary=True, text=True))
         frames = shown(
             feed(emit, reasoning("a"), message("b", refusal="c"), calling("look"), calling("exec", "d", custom=True))
         )
         assert {frame["type"] for frame in frames if "obfuscation" in frame} == {
             frame["type"] for frame in frames if frame["type"].endswith(".delta")
         }
-        assert len([frame for frame in frames if "obfuscation" in frame]) == 5
+        assert len([frame for frame in frames if "obfuscation" in frame]) == 6
 
     def test_without_it_deltas_carry_none(self) -> None:
         assert not [frame for frame in shown(feed(emitter(), message("a b"))) if "obfuscation" in frame]

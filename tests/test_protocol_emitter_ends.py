@@ -13,6 +13,7 @@ from respserver.schema.events import Event
 from respserver.tokens.parse import Delta, ItemBegan, ItemEnded, PartBegan, PartEnded, TextDelta
 from tests.support.pure import (
     NOW,
+    SUMMARY,
     USAGE,
     Json,
     calling,
@@ -78,7 +79,7 @@ class TestEnds:
 
     @pytest.mark.parametrize(("deltas", "closing"), OPEN.values(), ids=OPEN)
     def test_a_limit_closes_what_is_open_as_incomplete(self, deltas: list[Delta], closing: list[str]) -> None:
-        emit = emitter(show_summary=True)
+        emit = emitter(reasoning=SUMMARY)
         feed(emit, deltas)
         events = emit.cut("max_output_tokens", USAGE)
         assert types_of(events) == [*closing, "incomplete"]
@@ -90,7 +91,7 @@ class TestEnds:
 
     @pytest.mark.parametrize(("deltas", "closing"), OPEN.values(), ids=OPEN)
     def test_a_failure_closes_what_is_open_as_incomplete(self, deltas: list[Delta], closing: list[str]) -> None:
-        emit = emitter(show_summary=True)
+        emit = emitter(reasoning=SUMMARY)
         feed(emit, deltas)
         events = emit.fail(ModelFault("It fell over.", "rate_limit_exceeded"))
         assert types_of(events) == [*closing, "failed"]

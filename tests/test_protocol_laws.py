@@ -14,6 +14,7 @@ from respserver.errors import ServerError
 from respserver.protocol.chain import Pause
 from respserver.protocol.commands import Append, Create, ResumeTurn
 from respserver.protocol.lane import Lane
+from respserver.protocol.open_item import ReasoningShown
 from respserver.protocol.states import LaneState
 from respserver.schema.events import Event
 from respserver.schema.request import AppendRequest
@@ -21,6 +22,7 @@ from respserver.services import bundled_template
 from respserver.tokens.parse import Delta, OutputParser
 from respserver.tokens.special import SPECIAL_COUNT
 from respserver.turn.response import new_response
+from tests.support.live import off_lane
 from tests.support.pure import (
     NOW,
     USAGE,
@@ -76,8 +78,11 @@ create_fields = st.fixed_dictionaries(
     },
 )
 append_fields = st.fixed_dictionaries({"input": st.lists(entries, max_size=3)}, optional={"response_id": response_ids})
-creates = create_fields.map(lambda fields: json.loads(create(**fields)))
-appends = append_fields.map(lambda fields: json.loads(append(*fields.pop("input"), **fields)))
+lanes = st.sampled_from([{}, {}, {"stream_id": "one"}, {"stream_id": "two"}])
+creates = st.builds(lambda fields, lane: json.loads(create(**fields, **lane)), create_fields, lanes)
+appends = st.builds(
+    lambda fields, lane: json.loads(append(*fields.pop("input"), **fields, **lane)), append_fields, lanes
+)
 frames = creates | appends | st.just({"type": "response.processed"})
 FIELDS = [*json.loads(create()), "tools", "tool_choice", "stream_id", "text", "reasoning", "metadata", "prompt", "zzz"]
 mutated = st.builds(lambda frame, name, value: {**frame, name: value}, frames, st.sampled_from(FIELDS), json_values)
@@ -97,6 +102,9 @@ texts = st.one_of(
 fitting = st.sampled_from(
     [
         create(),
+        create(stream_id="one"),
+        create(stream_id="two", previous_response_id="resp_1"),
+        append(output("call_3"), custom_output("call_5"), stream_id="one"),
         append(output("call_3"), custom_output("call_5")),
         append(call("call_3"), output("call_3")),
         append(custom_output("call_5"), user()),
@@ -104,8 +112,8 @@ fitting = st.sampled_from(
     ]
 )
 steps = st.lists(
-    st.tuples(st.just("message"), fitting | texts)
-    | st.tuples(st.just("step"), st.sampled_from(["complete", "call", "fail"])),
+    st.tuples(st.just("message"), fitting | texts, st.just(0))
+    | st.tuples(st.just("step"), st.sampled_from(["complete", "call", "fail"]), st.integers(0, 2)),
     max_size=14,
 )
 
@@ -114,28 +122,37 @@ steps = st.lists(
 @settings(max_examples=200)
 @given(st.sampled_from(Mode), st.booleans(), steps)
 def test_nothing_that_a_client_sends_breaks_a_connection_and_each_message_has_one_answer(
-    mode: Mode, strict: bool, moves: list[tuple[str, str]]
+    mode: Mode, strict: bool, moves: list[tuple[str, str, int]]
 ) -> None:
     shell = Shell(mode, strict=strict)
-    for kind, value in moves:
+    for kind, value, pick in moves:
         if kind == "message":
             shell.message(value)
         else:
-            shell.step(value)
+            shell.step(value, pick)
         assert shell.connection.waiting <= 2
     shell.drain()
-    assert shell.answers == sum(kind == "message" for kind, _ in moves)
+    assert shell.answers == sum(kind == "message" for kind, _, _ in moves)
     assert shell.connection.idle
-    assert shell.lane.state is LaneState.IDLE
+    assert all(lane.state is LaneState.IDLE for lane in shell.connection.lanes)
     for frame in shell.frames:
         check_frame(frame)
-    check_turns(shell.frames)
+    check_lanes(shell.frames)
+
+
+def check_lanes(frames: list[Json]) -> None:
+    """The events of each lane by themselves are whole turns."""
+    by_lane: dict[str | None, list[Json]] = {}
+    for frame in frames:
+        by_lane.setdefault(frame.get("stream_id"), []).append(frame)
+    for of_lane in by_lane.values():
+        check_turns(of_lane)
 
 
 def check_frame(frame: Json) -> None:
     """An event of a turn, or an error that tells everything."""
     if frame["type"] != "error":
-        check_event(frame)
+        check_event(off_lane(frame, frame.get("stream_id")))
         return
     assert 400 <= frame["status"] < 500
     assert set(frame["error"]) >= {"type", "code", "message", "param"}
@@ -172,6 +189,21 @@ def test_the_shell_reaches_every_kind_of_answer() -> None:
     assert [frame["type"] for frame in shell.frames if frame["type"] in {*TERMINALS, "response.done"}] == [
         "response.done",
         *["response.completed"] * 3,
+    ]
+    laned = Shell(Mode.PROTOTYPE)
+    for number in (0, 1):
+        laned.message(create(stream_id="one"))
+        laned.step("start", number)
+        laned.message(create())
+    laned.step("call")
+    laned.message(append(custom_output("call_5"), output("call_3"), stream_id="one"))
+    assert laned.answers == 1
+    laned.drain()
+    assert [frame.get("stream_id") for frame in laned.frames if frame["type"] in TERMINALS] == [
+        "one",
+        "one",
+        None,
+        None,
     ]
     shipped = Shell(Mode.SHIPPED)
     shipped.message(create())
@@ -225,7 +257,7 @@ def play(rollout: list[list[Delta]], end: str, *, shown: bool, padded: bool) -> 
         response=new_response(REQUEST, "resp_1", NOW),
         new_id=Ids(),
         offered=REQUEST.tools.by_name,
-        show_summary=shown,
+        reasoning=ReasoningShown(summary=shown, seal=lambda parts: "|".join(["sealed", *parts])),
         padding=(lambda length: "~" * length) if padded else None,
     )
     frames: list[Json] = []

@@ -15,12 +15,12 @@ I, A, S = LaneState.IDLE, LaneState.ACTIVE, LaneState.SUSPENDED  # noqa: E741 - 
 #            create  refuse  pause  append  resume  terminal
 LEGAL: dict[Mode, dict[LaneState, list[LaneState | None]]] = {
     Mode.SHIPPED: {
-        I: [A, None, None, None, None, None],
+        I: [A, I, None, None, None, None],
         A: [None, I, None, None, None, I],
         S: [None, None, None, None, None, None],
     },
     Mode.PROTOTYPE: {
-        I: [A, None, None, None, None, None],
+        I: [A, I, None, None, None, None],
         A: [None, I, S, None, None, I],
         S: [None, None, None, S, A, I],
     },

@@ -1,4 +1,5 @@
-"""A create's fields: their types and bounds, what belongs to the other transport, and what is not done here."""
+"""A create as a whole: what it needs, what belongs to the other transport, and what is not done here. Its fields one by
+one are in ``test_protocol_fields.py``."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ import pytest
 from msgspec import Raw
 
 from respserver.errors import InvalidRequest, UnknownParameter, UnsupportedParameter
-from respserver.protocol.validate import INCLUDES, NOT_YET, Transport, peek_string
+from respserver.protocol.validate import NOT_YET, Transport, peek_string
 from respserver.schema.items import MessageItem
-from respserver.schema.request import MAX_COUNT, CreateParams
+from respserver.schema.request import CreateParams
 from respserver.schema.tools import NO_TOOLS
 from tests.support.pure import read
 
@@ -93,144 +94,12 @@ def test_everything_that_real_clients_send_is_taken_with_its_value() -> None:
     assert (params.reasoning.effort, params.reasoning.context) == ("xhigh", "all_turns")
 
 
-@pytest.mark.parametrize("effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"])
-def test_every_effort_of_the_api_is_taken(effort: str) -> None:
-    reasoning = read(reasoning={"effort": effort}).params.reasoning
-    assert reasoning is not None
-    assert reasoning.effort == effort
-
-
-F, V = "invalid_type", "invalid_value"
-LOW, HIGH = "integer_below_min_value", "integer_above_max_value"
-BELOW, ABOVE = "decimal_below_min_value", "decimal_above_max_value"
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "code"),
-    [
-        ("model", 5, F),
-        ("model", "", "empty_string"),
-        ("instructions", ["x"], F),
-        ("previous_response_id", 5, F),
-        ("store", "yes", F),
-        ("generate", 0, F),
-        ("stream", "true", F),
-        ("background", 1, F),
-        ("parallel_tool_calls", "no", F),
-        ("max_tool_calls", 0, LOW),
-        ("max_tool_calls", MAX_COUNT + 1, HIGH),
-        ("max_output_tokens", 15, LOW),
-        ("max_output_tokens", -(10**30), LOW),
-        ("max_output_tokens", 10**30, HIGH),
-        ("max_output_tokens", 16.5, F),
-        ("max_output_tokens", "16", F),
-        ("temperature", -0.1, BELOW),
-        ("temperature", 2.1, ABOVE),
-        ("temperature", True, F),
-        ("temperature", 10**400, V),
-        ("top_p", -1, BELOW),
-        ("top_p", 1.01, ABOVE),
-        ("presence_penalty", -2.5, BELOW),
-        ("presence_penalty", 2.5, ABOVE),
-        ("frequency_penalty", -3, BELOW),
-        ("frequency_penalty", 3, ABOVE),
-        ("top_logprobs", -1, LOW),
-        ("top_logprobs", 21, HIGH),
-        ("top_logprobs", 1, "unsupported_parameter"),
-        ("include", "reasoning.encrypted_content", F),
-        ("truncation", "left", V),
-        ("metadata", ["a"], F),
-        ("metadata", {"a": 5}, F),
-        ("metadata", {"k" * 65: "v"}, "string_above_max_length"),
-        ("metadata", {"k": "v" * 513}, "string_above_max_length"),
-        ("metadata", {str(index): "" for index in range(17)}, "object_above_max_properties"),
-        ("service_tier", "best", V),
-        ("prompt_cache_key", 5, F),
-        ("prompt_cache_retention", "forever", V),
-        ("safety_identifier", "s" * 129, "string_above_max_length"),
-        ("user", {}, F),
-        ("text", "json", F),
-        ("reasoning", "high", F),
-        ("stream_options", True, F),
-        ("prompt_cache_options", [], F),
-        ("tools", {}, F),
-        ("input", 42, F),
-        ("input", {"role": "user", "content": "x"}, F),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_a_wrong_type_or_bound_names_the_field(name: str, value: Any, code: str) -> None:
-    error = refusal(**{name: value})
-    assert (error.status, error.type, error.code, error.param) == (400, "invalid_request_error", code, name)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("max_tool_calls", 1),
-        ("max_output_tokens", 16),
-        ("max_output_tokens", MAX_COUNT),
-        ("temperature", 2),
-        ("top_p", 0),
-        ("presence_penalty", 2),
-        ("frequency_penalty", -2),
-        ("metadata", {str(index): "" for index in range(16)}),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_the_bounds_themselves_are_taken(name: str, value: Any) -> None:
-    assert getattr(read(**{name: value}).params, name) == value
-
-
-@pytest.mark.parametrize(
-    ("fields", "code", "param"),
-    [
-        ({"include": ["x"]}, V, "include[0]"),
-        ({"include": ["reasoning.encrypted_content", 5]}, F, "include[1]"),
-        ({"include": ["message.output_text.logprobs"]}, "unsupported_parameter", "include[0]"),
-        ({"text": {"verbosity": "loud"}}, V, "text.verbosity"),
-        ({"text": {"format": "json"}}, F, "text.format"),
-        ({"text": {"format": {"type": "xml"}}}, V, "text.format.type"),
-        ({"text": {"format": {"type": "json_schema"}}}, "missing_required_parameter", "text.format.name"),
-        ({"text": {"format": {"type": "json_schema", "name": ""}}}, "missing_required_parameter", "text.format.name"),
-        (
-            {"text": {"format": {"type": "json_schema", "name": "n"}}},
-            "missing_required_parameter",
-            "text.format.schema",
-        ),
-        ({"text": {"format": {"type": "json_schema", "name": "n", "schema": 5}}}, F, "text.format.schema"),
-        ({"reasoning": {"effort": "huge"}}, V, "reasoning.effort"),
-        ({"reasoning": {"summary": "long"}}, V, "reasoning.summary"),
-        ({"reasoning": {"context": "half"}}, V, "reasoning.context"),
-        ({"reasoning": {"mode": 5}}, F, "reasoning.mode"),
-        ({"stream_options": {"include_obfuscation": "no"}}, F, "stream_options.include_obfuscation"),
-        ({"prompt_cache_options": {"prewarm": 1}}, F, "prompt_cache_options.prewarm"),
-        ({"tools": [{"type": "function"}]}, "missing_required_parameter", "tools[0].name"),
-        ({"input": [{"role": "user"}]}, "missing_required_parameter", "input[0].content"),
-    ],
-    ids=str,
-)
-def test_a_fault_inside_a_field_names_its_path(fields: Json, code: str, param: str) -> None:
-    error = refusal(**fields)
-    assert (error.code, error.param) == (code, param)
-
-
-@pytest.mark.parametrize("name", sorted(INCLUDES - {"message.output_text.logprobs"}))
-def test_what_may_be_included_is_taken(name: str) -> None:
-    assert read(include=[name]).params.include == [name]
-
-
 @pytest.mark.parametrize("name", NOT_YET)
 @pytest.mark.parametrize("value", [{}, "x", False])
 def test_fields_that_nothing_here_computes_are_refused_not_ignored(name: str, value: Any) -> None:
     error = refusal(**{name: value})
     assert isinstance(error, UnsupportedParameter)
     assert error.param == name
-
-
-def test_a_conversation_and_a_parent_exclude_each_other() -> None:
-    error = refusal(conversation="conv_1", previous_response_id="resp_1")
-    assert (error.code, error.param) == ("mutually_exclusive_parameters", "conversation")
 
 
 class TestInput:
@@ -276,10 +145,9 @@ class TestOtherTransport:
         assert refusal("http", generate=value).param == "generate"
         read("http", generate=None)
 
-    @pytest.mark.parametrize("transport", ["websocket", "http"])
     @pytest.mark.parametrize("name", ["plan", "", "a b", 5, {}])
-    def test_lanes_are_refused_while_there_are_none(self, transport: str, name: Any) -> None:
-        error = refusal(transport, stream_id=name)
+    def test_http_has_no_lanes(self, name: Any) -> None:
+        error = refusal("http", stream_id=name)
         assert (error.code, error.param) == ("unsupported_parameter", "stream_id")
 
 

@@ -1,4 +1,4 @@
-"""The fields that come in several forms: tool choice, text format, tools, and the append's own few fields."""
+"""The fields that come in several forms: text format, tools, and the append's own few fields."""
 
 from __future__ import annotations
 
@@ -22,57 +22,6 @@ def refusal(**fields: Any) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
         read(**fields)
     return caught.value
-
-
-class TestToolChoice:
-    @pytest.mark.parametrize("mode", ["none", "auto", "required"])
-    def test_a_word(self, mode: str) -> None:
-        request = read(tool_choice=mode)
-        assert (request.tool_choice.mode, request.tool_choice.names) == (mode, ())
-        assert bytes(request.params.tool_choice) == json.dumps(mode).encode()
-
-    @pytest.mark.parametrize("kind", ["function", "custom"])
-    def test_one_tool(self, kind: str) -> None:
-        choice = read(tool_choice={"type": kind, "name": "look"}).tool_choice
-        assert (choice.mode, choice.names) == ("required", ("look",))
-
-    @pytest.mark.parametrize(("fields", "mode"), [({}, "auto"), ({"mode": "required"}, "required")], ids=str)
-    def test_allowed_tools(self, fields: Json, mode: str) -> None:
-        tools = [{"type": "function", "name": "look"}, {"type": "custom", "name": "exec"}]
-        choice = read(tool_choice={"type": "allowed_tools", "tools": tools, **fields}).tool_choice
-        assert (choice.mode, choice.names) == (mode, ("look", "exec"))
-
-    @pytest.mark.parametrize(
-        ("value", "code", "param"),
-        [
-            ("maybe", V, "tool_choice"),
-            ("", V, "tool_choice"),
-            (5, F, "tool_choice"),
-            ([], F, "tool_choice"),
-            ({}, "missing_required_parameter", "tool_choice.type"),
-            ({"type": "function"}, "missing_required_parameter", "tool_choice.name"),
-            ({"type": "custom", "name": ""}, "missing_required_parameter", "tool_choice.name"),
-            ({"type": "function", "name": 5}, F, "tool_choice.name"),
-            ({"type": "mcp", "server_label": "x"}, "unsupported_parameter", "tool_choice"),
-            ({"type": "allowed_tools"}, "missing_required_parameter", "tool_choice.tools"),
-            ({"type": "allowed_tools", "tools": []}, "empty_array", "tool_choice.tools"),
-            ({"type": "allowed_tools", "tools": [LOOK], "mode": "none"}, V, "tool_choice.mode"),
-            (
-                {"type": "allowed_tools", "tools": [LOOK, {"type": "function"}]},
-                "missing_required_parameter",
-                "tool_choice.tools[1].name",
-            ),
-            (
-                {"type": "allowed_tools", "tools": [{"type": "mcp", "name": "x"}]},
-                "unsupported_parameter",
-                "tool_choice.tools[0]",
-            ),
-        ],
-        ids=str,
-    )
-    def test_anything_else_is_refused(self, value: Any, code: str, param: str) -> None:
-        error = refusal(tool_choice=value)
-        assert (error.code, error.param) == (code, param)
 
 
 class TestTextFormat:
@@ -124,7 +73,6 @@ class TestAppend:
             ({"input": 5}, F, "input"),
             ({"input": [output("")]}, "empty_string", "input[0].call_id"),
             ({"input": [], "response_id": 5}, F, "response_id"),
-            ({"input": [], "stream_id": "plan"}, "unsupported_parameter", "stream_id"),
         ],
         ids=str,
     )

@@ -21,12 +21,18 @@ from tests.support.talk import Talk, services, settled
 
 TOOLS = [tool("first")]
 REFUSED_CREATES = {
-    "unreadable field": ({"model": 5, "input": "hi"}, "", "invalid_type"),
-    "missing field": ({"model": "sim"}, "", "missing_required_parameter"),
-    "unsupported field": ({"model": "sim", "input": "hi", "background": True}, "", "unsupported_parameter"),
-    "unknown parent": ({"model": "sim", "input": "hi", "previous_response_id": "resp_no"}, "sim", None),
-}
-"""Fields of a create, the model that its row names, and the code if it is not the parent's."""
+    "unreadable model": ({"model": 5, "input": "hi"}, "", "invalid_type", "model"),
+    "missing field": ({"model": "sim"}, "sim", "missing_required_parameter", "input"),
+    "endless name": ({"model": "m" * 99}, "m" * 64, "missing_required_parameter", "input"),
+    "fault deep inside": (
+        {"model": "sim", "input": [{"role": "user", "content": 5}]}, "sim", "invalid_type", "input[0].content"
+    ),
+    "unsupported field": ({"model": "sim", "input": "hi", "background": True}, "sim", "unsupported_parameter",
+                          "background"),
+    "unknown parent": ({"model": "sim", "input": "hi", "previous_response_id": "resp_no"}, "sim",
+                       "previous_response_not_found", "previous_response_id"),
+}  # fmt: skip
+"""Fields of a create, the model that its row names, the code, and where the log line says that the fault is."""
 NO_CREATES = {
     "broken JSON": "{broken",
     "no object": "[]",
@@ -44,7 +50,7 @@ def rows(parts: Services) -> list[tuple[str, str | None, str]]:
 async def test_a_refused_create_is_one_row_and_one_refusal_over_each_transport(
     serve: Any, connect: Any, case: str, transport: str
 ) -> None:
-    fields, model, code = REFUSED_CREATES[case]
+    fields, model, code, param = REFUSED_CREATES[case]
     server = await serve()
     if transport == "websocket":
         wire: Wire = await connect(server)
@@ -55,8 +61,8 @@ async def test_a_refused_create_is_one_row_and_one_refusal_over_each_transport(
             answer = await client.post("/responses", json={**fields, "stream": transport == "sse"})
         error = answer.json()["error"]
     (row,) = server.turns()
-    assert (row.status, row.error_code, row.model) == ("refused", error["code"], model)
-    assert error["code"] == (code or "previous_response_not_found")
+    assert (row.status, row.error_code, row.model, row.param) == ("refused", code, model, param)
+    assert (error["code"], error["param"]) == (code, param)
     assert (server.metrics.refused, server.metrics.turns, server.usage().failed) == (1, 0, 1)
 
 

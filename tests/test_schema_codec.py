@@ -41,7 +41,7 @@ SHAPE = msgspec.json.Decoder(Shape)
         (b'{"needed":1,"name":""}', "empty_string", "name"),
         (b'{"needed":1,"name":"long"}', "string_above_max_length", "name"),
         (b'{"needed":1,"name":7}', "invalid_type", "name"),
-        (b'{"needed":1,"code":"y"}', "invalid_type", "code"),
+        (b'{"needed":1,"code":"y"}', "invalid_value", "code"),
         (b'{"needed":1,"count":1' + b"0" * 5000 + b"}", "invalid_value", "count"),
         (b'{"needed":1,"share":1e999}', "invalid_value", "share"),
         (b'{"needed":1,"parts":[{},{"kind":"c"}]}', "invalid_value", "parts[1].kind"),

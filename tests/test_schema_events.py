@@ -72,8 +72,9 @@ def test_a_fresh_response_shows_every_key_and_leaves_none_out() -> None:
     shown = on_the_wire(response())
     assert set(shown) >= RESPONSE_FIELDS | {"object", "background", "user", "prompt_cache_retention"}
     assert {name for name in shown if shown[name] is None} == {
-        "completed_at", "error", "incomplete_details", "instructions", "max_output_tokens", "max_tool_calls",
-        "previous_response_id", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "usage", "user",
+        "completed_at", "conversation", "error", "incomplete_details", "instructions", "max_output_tokens",
+        "max_tool_calls", "moderation", "previous_response_id", "prompt", "prompt_cache_key", "prompt_cache_options",
+        "prompt_cache_retention", "safety_identifier", "usage", "user",
     }  # fmt: skip
     assert shown["reasoning"] == {"effort": None, "summary": None}
     assert shown["text"] == {"format": {"type": "text"}, "verbosity": "medium"}
@@ -117,4 +118,4 @@ def test_error_events_have_flat_copies_beside_the_nested_error() -> None:
 @pytest.mark.parametrize("kind", OUTPUT_KIND_OF_CALL)
 def test_calls_and_outputs_name_each_other(kind: str) -> None:
     assert CALL_KIND_OF_OUTPUT[OUTPUT_KIND_OF_CALL[kind]] == kind
-    assert OUTPUT_KIND_OF_CALL[kind] == f"{kind}_output"
+    assert OUTPUT_KIND_OF_CALL[kind].endswith(("_output", "_response"))

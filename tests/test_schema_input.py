@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from respserver.errors import InvalidField, InvalidJson, InvalidRequest, UnsupportedParameter
+from respserver.errors import InvalidField, InvalidJson, InvalidRequest
 from respserver.schema.input import MAX_ID, read_input, user_message
 from respserver.schema.items import (
     AdditionalToolsItem,
     CallOutputItem,
+    CompactionItem,
     FunctionCallItem,
     InputItem,
     InputPart,
+    ItemReference,
     MessageItem,
     OpaqueItem,
     ReasoningItem,
@@ -62,16 +64,18 @@ def test_a_missing_type_means_message(role: str) -> None:
 def test_a_message_keeps_its_parts_whatever_their_kind() -> None:
     parts = [
         {"type": "input_text", "text": "look"},
-        {"type": "input_image", "image_url": "data:,x", "detail": "low"},
+        {"type": "input_image", "file_id": "file_1", "detail": "low"},
         {"type": "refusal", "refusal": "no"},
+        {"type": "new", "any": "thing"},
     ]
     item = one({"type": "message", "role": "assistant", "content": parts, "id": "msg_1", "phase": "commentary"})
     assert isinstance(item, MessageItem)
     assert item.id == "msg_1"
     assert item.parts == [
         InputPart(type="input_text", text="look"),
-        InputPart(type="input_image"),
+        InputPart(type="input_image", pads=85),
         InputPart(type="refusal", refusal="no"),
+        InputPart(type="new"),
     ]
 
 
@@ -107,7 +111,9 @@ def test_an_output_is_text(entry: Any, kind: str) -> None:
 
 
 def test_an_output_may_have_parts_and_may_be_empty() -> None:
-    item = one({**output("c1"), "output": [{"type": "input_text", "text": "a"}, {"type": "input_image"}]})
+    item = one(
+        {**output("c1"), "output": [{"type": "input_text", "text": "a"}, {"type": "input_file", "file_id": "f"}]}
+    )
     assert isinstance(item, CallOutputItem)
     assert [part.text for part in item.parts] == ["a", None]
     empty = one(output("c1", ""))
@@ -129,11 +135,45 @@ def test_reasoning_is_read_with_summary_content_and_secret() -> None:
     assert (item.summary, item.content, item.encrypted_content, item.id) == (["a"], ["b"], "x", "rs_1")
 
 
-@pytest.mark.parametrize("fields", [{}, {"summary": [], "content": None, "encrypted_content": None}], ids=str)
-def test_reasoning_without_anything_is_taken(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("fields", "has_summary"),
+    [({}, False), ({"summary": None}, False), ({"summary": [], "content": None, "encrypted_content": None}, True)],
+    ids=str,
+)
+def test_reasoning_without_anything_is_taken(fields: dict[str, Any], has_summary: bool) -> None:
     item = one({"type": "reasoning", **fields})
     assert isinstance(item, ReasoningItem)
     assert (item.summary, item.content, item.encrypted_content, item.id) == ([], [], None, None)
+    assert item.has_summary == has_summary
+
+
+def test_what_the_model_is_shown_of_reasoning_is_what_was_sealed_then_its_text_then_its_summary() -> None:
+    item = ReasoningItem(raw=b"", summary=["a"], content=["b"], sealed=["c", "d"])
+    assert item.thoughts == ["c", "d"]
+    item.sealed = None
+    assert item.thoughts == ["b"]
+    item.content = []
+    assert item.thoughts == ["a"]
+
+
+def test_a_call_says_whether_its_output_may_come_later() -> None:
+    for entry in (call("c1"), custom_call("c2")):
+        for given, is_async in ((..., False), (None, False), (False, False), (True, True)):
+            item = one(entry if given is ... else {**entry, "async": given})
+            assert isinstance(item, FunctionCallItem)
+            assert item.is_async is is_async
+
+
+@pytest.mark.parametrize("fields", [{}, {"encrypted_content": None}, {"encrypted_content": "x", "created_by": "me"}])
+def test_a_compaction_is_read_but_not_opened(fields: dict[str, Any]) -> None:
+    item = one({"type": "compaction", "id": "cmp_1", **fields})
+    assert isinstance(item, CompactionItem)
+    assert (item.id, item.encrypted_content, item.items) == ("cmp_1", fields.get("encrypted_content"), [])
+
+
+@pytest.mark.parametrize("entry", [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_1"}], ids=str)
+def test_a_reference_is_an_id_and_may_leave_out_its_type(entry: Any) -> None:
+    assert one(entry) == ItemReference(raw=raw_of(entry), id="msg_1")
 
 
 def test_additional_tools_stay_raw() -> None:
@@ -210,7 +250,16 @@ F, M = "invalid_type", "missing_required_parameter"
         (output("c", output=5), F, "input[1].output"),
         (output(""), "empty_string", "input[1].call_id"),
         (custom_output(""), "empty_string", "input[1].call_id"),
-        ({"type": "reasoning", "summary": None}, F, "input[1].summary"),
+        ({"type": "reasoning", "summary": 5}, F, "input[1].summary"),
+        (call("c", **{"async": "yes"}), F, "input[1].async"),
+        ({"type": "compaction", "encrypted_content": 5}, F, "input[1].encrypted_content"),
+        ({"type": "item_reference"}, M, "input[1].id"),
+        ({"type": "item_reference", "id": None}, F, "input[1].id"),
+        ({"type": "item_reference", "id": ""}, "empty_string", "input[1].id"),
+        ({"type": "message", "id": "msg_1"}, M, "input[1].role"),
+        ({"role": "user", "content": [{"type": "input_image"}]}, M, "input[1].content[0].image_url"),
+        ({"role": "user", "content": [{"type": "input_text"}]}, M, "input[1].content[0].text"),
+        (output("c", output=[{"type": "input_file"}]), M, "input[1].output[0].file_id"),
         ({"type": "reasoning", "summary": [{"text": 5}]}, F, "input[1].summary[0].text"),
         ({"type": "reasoning", "encrypted_content": 5}, F, "input[1].encrypted_content"),
         ({"type": "additional_tools"}, M, "input[1].tools"),
@@ -273,9 +322,3 @@ def test_ids_of_the_kinds_that_we_make_begin_with_their_kind(entry: Any, prefix:
 def test_ids_of_other_kinds_may_begin_with_anything() -> None:
     for entry in (output("c"), custom_output("c"), {"type": "additional_tools", "tools": []}, {"type": "zzz"}):
         assert one({**entry, "id": "call_9"}).id == "call_9"
-
-
-def test_an_item_that_stands_for_another_is_refused_by_its_place() -> None:
-    with pytest.raises(UnsupportedParameter) as caught:
-        read_input(b'[{"role":"user","content":"x"},{"type":"item_reference","id":"msg_1"}]')
-    assert caught.value.param == "input[1]"

@@ -258,6 +258,8 @@ def test_a_bad_key_is_never_shown(tmp_path):
     for sources in (
         {"arguments": {"api_key": ["tell nobody"]}},
         {"environment": {"RESPSERVER_API_KEY": "tell nobody"}},
+        {"environment": {"RESPSERVER_ENCRYPTION_KEY": "tell-nobody"}},
+        {"file": write(tmp_path, "encryption_key = ['tell-nobody']", "e.toml")},
         {"file": write(tmp_path, "api_key = ['tell nobody']", "a.toml")},
         {"file": write(tmp_path, "api_key = 'tell-nobody'", "b.toml")},
         {"file": write(tmp_path, "api_key = [['tell-nobody']]", "c.toml")},

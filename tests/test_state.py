@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respserver.state import STATE_VERSION, OpenCall, ResponseState, StateError, StoredItem, decode_state, encode_state
+from respserver.state import (
+    STATE_VERSION,
+    OpenCall,
+    ResponseState,
+    StateError,
+    StoredItem,
+    decode_state,
+    encode_state,
+    find_item,
+)
 
 GOLDEN = Path(__file__).parent / "data" / "state_v1.msgpack"
 """Bytes that version 1 wrote. Never written again: stored chains outlive the code that made them."""
@@ -61,7 +70,7 @@ states = st.builds(
     body_ids=blobs,
     fingerprint=words,
     head_key=blobs,
-    open_calls=st.lists(st.builds(OpenCall, words, words, words), max_size=2),
+    open_calls=st.lists(st.builds(OpenCall, words, words, words, st.booleans()), max_size=2),
     item_ids=st.lists(words, max_size=3),
     call_ids=st.lists(words, max_size=3),
     verdict=words,
@@ -113,3 +122,14 @@ def test_a_newer_version_is_refused_by_name():
 def test_damaged_bytes_are_refused(damaged):
     with pytest.raises(StateError, match="not a response state"):
         decode_state(damaged)
+
+
+def test_an_item_is_found_by_its_id_among_those_that_the_state_names() -> None:
+    made = [
+        StoredItem("input", b'{"id":"msg_0"}'),
+        StoredItem("output", b"no JSON"),
+        StoredItem("output", b'{"id":"b"}'),
+    ]
+    state = msgspec.structs.replace(GOLDEN_STATE, items=made, item_ids=["msg_0", "b", "gone"])
+    assert [find_item(state, item_id) for item_id in ("msg_0", "b", "gone")] == [made[0], made[2], None]
+    assert find_item(msgspec.structs.replace(state, item_ids=[]), "b") is None

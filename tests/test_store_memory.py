@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respserver.state import ResponseState, encode_state
-from respserver.store.memory import MemoryStore
+from respserver.store.memory import ITEM_BYTES, MemoryStore
 from respserver.testing import check_store, check_store_bounds, check_store_expiry
 from respserver.testing.bounds import BOUNDS_CHECKS, EXPIRY_CHECKS
 from respserver.testing.chains import (
     TENANT,
     continue_chain,
     ids_of,
+    item_of,
     make_state,
     require_chain,
     require_unknown,
@@ -330,3 +331,29 @@ async def test_any_history_stays_within_the_bounds_and_keeps_the_newest(history,
             await store.delete(name, TENANT)
         assert store.count <= bound
         assert store.bytes <= 3 * size
+
+
+async def test_the_index_of_items_counts_and_goes_with_its_records():
+    store = make_store(max_bytes=4 * (len(encode_state(make_state("r49", None, items=("m49",)))) + ITEM_BYTES))
+    for number in range(50):
+        await store.save(make_state(f"r{number}", None, items=(f"m{number}",)))
+        assert store.bytes <= store._max_bytes
+    assert store.count == 4 == len(store._items)
+    assert await store.load_item("m49", TENANT) == item_of("r49", "m49")
+    assert await store.load_item("m0", TENANT) is None
+    await store.save(make_state("r49", None))
+    assert len(store._items) == 3
+    await store.aclose()
+    assert (store.bytes, store._items) == (0, {})
+
+
+async def test_items_of_an_idle_branch_expire_and_being_loaded_is_a_use():
+    clock = [0.0]
+    store = make_store(max_idle_seconds=10, now=lambda: clock[0])
+    for name in ("a", "b"):
+        await store.save(make_state(name, None, items=(f"msg_{name}",)))
+    clock[0] = 9.0
+    await store.load_item("msg_a", TENANT)
+    clock[0] = 11.0
+    assert await store.load_item("msg_b", TENANT) is None
+    assert await store.load_item("msg_a", TENANT) is not None

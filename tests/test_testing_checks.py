@@ -58,6 +58,26 @@ class GivesOutOrphans(MemoryStore):
         return await super().load_chain(response_id, tenant) or (state and [state])
 
 
+class FindsHiddenItems(MemoryStore):
+    """Never takes an item out of its index."""
+
+    def _unindex(self, record):
+        pass
+
+
+class FindsAnybodysItems(MemoryStore):
+    async def load_item(self, item_id, tenant):
+        return await super().load_item(item_id, TENANT)
+
+
+class LosesSharedItems(MemoryStore):
+    """Forgets an item with the first of the responses that hold it."""
+
+    def _unindex(self, record):
+        for key in record.item_keys:
+            self._items.pop(key, None)
+
+
 class LosesFields(MemoryStore):
     async def save(self, state):
         await super().save(ResponseState(**{**{f: getattr(state, f) for f in state.__struct_fields__}, "verdict": ""}))
@@ -108,6 +128,9 @@ class Recurses(MemoryStore):
         DeletesDescendants,
         DropsADeletedPast,
         GivesOutOrphans,
+        FindsHiddenItems,
+        FindsAnybodysItems,
+        LosesSharedItems,
         LosesFields,
         KeepsTheFirst,
         TearsWhenCancelled,

@@ -14,11 +14,13 @@ from respserver.schema.input import read_input
 from respserver.schema.items import (
     AdditionalToolsItem,
     CallOutputItem,
+    CompactionItem,
     CustomToolCall,
     FunctionCall,
     FunctionCallItem,
     InputItem,
     InputPart,
+    ItemReference,
     MessageItem,
     OpaqueItem,
     OutputItem,
@@ -35,7 +37,7 @@ from respserver.tokens.special import Special, is_special
 from respserver.tokens.tokenizer import DATA_FILE, Tokenizer
 
 TEMPLATE = Template(Tokenizer(importlib.resources.files("respserver.tokens").joinpath(DATA_FILE).read_bytes()))
-START, SEP, END = Special.START, Special.SEP, Special.END
+START, SEP, END, PAD = Special.START, Special.SEP, Special.END, Special.PAD
 THINK, REFUSAL, CALL, CUSTOM = Special.THINK, Special.REFUSAL, Special.CALL, Special.CUSTOM
 
 
@@ -43,8 +45,8 @@ def text_part(text: str) -> InputPart:
     return InputPart(type="input_text", text=text)
 
 
-def message(*parts: InputPart, role: str = "user") -> MessageItem:
-    return MessageItem(raw=b"", role=role, parts=list(parts))  # type: ignore[arg-type]  # a role by its name
+def message(*parts: InputPart, role: str = "user", phase: str | None = None) -> MessageItem:
+    return MessageItem(raw=b"", role=role, parts=list(parts), phase=phase)  # type: ignore[arg-type]  # a role by its name
 
 
 def call(
@@ -67,19 +69,34 @@ FORMS: dict[str, tuple[InputItem | OutputItem, Pieces]] = {
         [START, "assistant", REFUSAL, "no", END],
     ),
     "refusal without its text": (message(InputPart(type="refusal")), [START, "user", REFUSAL, "", END]),
-    "image": (message(InputPart(type="input_image")), [START, "user", SEP, "[input_image]", END]),
+    "image": (
+        message(InputPart(type="input_image", pads=3), text_part("look")),
+        [START, "user", SEP, "[input_image]", PAD, PAD, PAD, SEP, "look", END],
+    ),
+    "a text that says image": (message(text_part("[input_image]")), [START, "user", SEP, "[input_image]", END]),
+    "unknown part": (message(InputPart(type="new")), [START, "user", SEP, "[new]", END]),
+    "phase": (
+        message(text_part("x"), role="assistant", phase="commentary"),
+        [START, "assistant commentary", SEP, "x", END],
+    ),
+    "phase that nobody knows": (
+        message(text_part("x"), role="assistant", phase="x"),
+        [START, "assistant", SEP, "x", END],
+    ),
     "unknown part with text": (message(InputPart(type="new", text="x")), [START, "user", SEP, "x", END]),
-    "function call": (call(), [START, "assistant", CALL, "ls", SEP, "{}", END]),
-    "call in a namespace": (call(namespace="fs"), [START, "assistant", CALL, "fs.ls", SEP, "{}", END]),
+    "function call": (call(), [START, "assistant", CALL, "ls", SEP, END]),
+    "call in a namespace": (call(namespace="fs"), [START, "assistant", CALL, "fs.ls", SEP, END]),
+    "call with arguments": (call(arguments='{"a":1}'), [START, "assistant", CALL, "ls", SEP, '{"a":1}', END]),
+    "call without arguments": (call(arguments=""), [START, "assistant", CALL, "ls", SEP, "", END]),
     "custom call": (call("custom_tool_call"), [START, "assistant", CUSTOM, "ls", SEP, "{}", END]),
     "function output": (
-        output("function_call_output", text_part("a"), InputPart(type="input_file")),
-        [START, "tool", CALL, "ls", SEP, "a", SEP, "[input_file]", END],
+        output("function_call_output", text_part("a"), InputPart(type="input_file", pads=1)),
+        [START, "tool", CALL, "ls", SEP, "a", SEP, "[input_file]", PAD, END],
     ),
     "custom output": (output("custom_tool_call_output", text_part("a")), [START, "tool", CUSTOM, "ls", SEP, "a", END]),
     "output of an unknown call": (output("function_call_output", name=""), [START, "tool", CALL, "", END]),
     "reasoning": (
-        ReasoningItem(raw=b"", summary=["a", "b"], content=["c"]),
+        ReasoningItem(raw=b"", summary=["a"], content=["c"], sealed=["a", "b"]),
         [START, "assistant", THINK, "a", THINK, "b", END],
     ),
     "reasoning without summary": (
@@ -91,6 +108,16 @@ FORMS: dict[str, tuple[InputItem | OutputItem, Pieces]] = {
         [],
     ),
     "added tools": (AdditionalToolsItem(raw=b"", tools=Raw(b"[1]")), [START, "tools", SEP, "[1]", END]),
+    "found tools": (
+        OpaqueItem(raw=b"{}", kind="tool_search_output", tools=Raw(b"[1]")),
+        [START, "tools", SEP, "[1]", END],
+    ),
+    "item with an image": (OpaqueItem(raw=b"{1}", kind="x", shown=b"{}", pads=1), [START, "item", SEP, "{}", PAD, END]),
+    "compaction": (
+        CompactionItem(raw=b"", encrypted_content="x", items=[message(text_part("a")), message()]),
+        [START, "user", SEP, "a", END, START, "user", END],
+    ),
+    "compaction that was not opened": (CompactionItem(raw=b"", encrypted_content="x"), []),
     "unknown item": (OpaqueItem(raw=b'{"type":"new"}', kind="new"), [START, "item", SEP, '{"type":"new"}', END]),
 }
 
@@ -156,7 +183,7 @@ lists_of_texts = st.lists(texts, max_size=2)
 kinds = st.sampled_from(["function_call", "custom_tool_call"])
 output_kinds = st.sampled_from(["function_call_output", "custom_tool_call_output"])
 part_types = st.sampled_from(["input_text", "output_text", "refusal", "input_image"])
-input_parts = st.builds(InputPart, type=part_types, text=maybe_texts, refusal=maybe_texts)
+input_parts = st.builds(InputPart, type=part_types, text=maybe_texts, refusal=maybe_texts, pads=st.integers(0, 2))
 output_parts = st.builds(OutputText, text=texts) | st.builds(RefusalPart, refusal=texts)
 same = {"id": st.just("i"), "status": st.just("completed")}
 """What every output item has."""
@@ -189,6 +216,7 @@ def test_an_items_marks_are_the_templates_own_whatever_its_texts_say(item: Input
     assert marks == [piece for piece in pieces if not isinstance(piece, str)]
     if not pieces:  # reasoning whose text was never told
         return
+    marks = [mark for mark in marks if mark != PAD]
     assert (marks[0], marks[-1]) == (START, END)
     assert not {START, END, Special.STOP} & set(marks[1:-1])
 
@@ -215,6 +243,17 @@ def test_pieces_can_be_made_without_an_item() -> None:
     assert reasoning_pieces([""]) == [START, "assistant", THINK, "", END]
     assert call_pieces("function_call", "ls", "{}") == TEMPLATE.item(call())
     assert call_pieces("custom_tool_call", "ls", "{}") == TEMPLATE.item(call("custom_tool_call"))
+
+
+def test_sampled_reasoning_comes_back_in_its_parts() -> None:
+    for parts in (["a", "", "é 🎉"], [""]):
+        pieces = reasoning_pieces(parts)
+        assert TEMPLATE.sampled_reasoning(TEMPLATE.tokenise(pieces)) == pieces
+
+
+def test_a_reference_is_never_rendered() -> None:
+    with pytest.raises(AssertionError):
+        TEMPLATE.item(ItemReference(raw=b"", id="msg_1"))
 
 
 def test_fingerprint_names_tokenizer_and_template_version() -> None:

@@ -42,6 +42,7 @@ def test_marks_have_fixed_low_ids_and_their_texts() -> None:
         (5, "<|im_refusal|>"),
         (6, "<|im_call|>"),
         (7, "<|im_custom|>"),
+        (8, "<|im_pad|>"),
     ]
 
 

@@ -59,7 +59,8 @@ def test_hypercorn_changes_protocols_and_refuses_only_where_we_have_our_own() ->
     assert source.count("await self._create_stream(event)") == source.count("await self._check_protocol(event)") == 1
     assert "await self._send_error_response(error.error_status_hint)" in source
     assert source.count("self.connection = H11WSConnection(") == 1
-    assert H11WSConnection.our_state is None
+    assert H11WSConnection.our_state is H11WSConnection.their_state is None
+    assert "self.connection.their_state is h11.DONE" in inspect.getsource(H11Protocol._maybe_recycle)
     assert "self.buffer = bytearray(h11_connection.trailing_data[0])" in inspect.getsource(H11WSConnection.__init__)
     assert "self.connection.receive_data(event.data)" in inspect.getsource(H11Protocol.handle)
     run = inspect.getsource(TCPServer.run)

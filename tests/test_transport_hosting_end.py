@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -92,6 +93,33 @@ async def test_a_body_that_breaks_http_is_answered_once_however_long_its_app_sta
     assert len(answers) == 1
     assert answers[0][:3] in ([b"400", b"503"] if stops else [b"400"])
     assert [record.getMessage() for record in caplog.records].count("refused") == 1
+
+
+@pytest.mark.parametrize("path", [b"/nowhere", b"/x"], ids=["unknown", "wrong-method"])
+async def test_an_answer_that_does_not_wait_for_the_body_says_that_the_connection_ends(path: bytes) -> None:
+    """Else a client would send its next request there, and get no answer."""
+    head, _, body = POST.replace(b"POST /x", b"PUT " + path).partition(b"\r\n\r\n")
+    async with hosted(quart_app()) as (_, stream):
+        client = RawClient(stream)
+        await stream.send_all(head + b"\r\n\r\n")
+        with trio.fail_after(3):
+            answer = await client.head()
+            await stream.send_all(body)
+            await client.rest()
+    assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 405"))
+    assert b"connection: close" in answer.lower()
+
+
+@pytest.mark.parametrize("path", [b"/nowhere", b"/x"], ids=["unknown", "wrong-method"])
+async def test_an_answer_to_a_body_that_came_with_its_head_keeps_the_connection(path: bytes) -> None:
+    async with hosted(quart_app()) as (_, stream):
+        client = RawClient(stream)
+        for _ in range(3):
+            answer = await ask(client, POST.replace(b"POST /x", b"PUT " + path))
+            assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 405"))
+            assert b"connection: close" not in answer.lower()
+            (size,) = re.findall(rb"content-length: (\d+)", answer.lower())
+            await client.take(int(size))
 
 
 async def test_stop_lets_a_request_end_and_begins_no_other() -> None:

@@ -259,7 +259,7 @@ async def test_a_connection_too_many_gets_503_whatever_it_asks_for_until_there_i
         for count, sent in enumerate([GET, UPLOAD, request(), b"hello\r\n\r\n"], 1):
             answer = await talk(connect, sent)
             assert answer.startswith(b"HTTP/1.1 503 ")
-            for line in (b"Connection: close", b"retry-after: 1", b"Content-Type: application/json"):
+            for line in (b"connection: close", b"retry-after: 1", b"content-type: application/json"):
                 assert line in answer
             assert b'"code":"too_many_connections"' in answer
             assert metrics.connections_refused == count

@@ -28,7 +28,7 @@ class Lines:
         self._caplog = caplog
 
     def of(self, event: str) -> list[Line]:
-        fields = ("status", "code", "method", "path", "request_id", "reason", "unknown", "error_code")
+        fields = ("status", "code", "method", "path", "request_id", "reason", "unknown", "error_code", "model", "param")
         found = [record for record in self._caplog.records if record.getMessage() == event]
         return [{name: vars(one)[name] for name in fields if name in vars(one)} for one in found]
 
@@ -173,3 +173,13 @@ async def test_the_line_of_a_turn_without_such_fields_says_nothing_of_them(serve
     async with http(server) as client:
         assert (await client.post("/responses", json={"model": "sim", "input": "hi"})).status_code == 200
     assert "unknown" not in await lines.next("turn")
+
+
+async def test_the_line_of_a_refused_turn_says_for_which_model_and_where_the_fault_is(serve: Any, lines: Lines) -> None:
+    server = await serve()
+    fields = {"model": "sim", "input": [{"role": "user", "content": {"tell": "nobody"}}]}
+    async with http(server) as client:
+        assert (await client.post("/responses", json=fields)).status_code == 400
+    line = await lines.next("turn")
+    assert (line["status"], line["model"], line["param"]) == ("refused", "sim", "input[0].content")
+    assert line["error_code"] == "invalid_type"

@@ -93,6 +93,14 @@ async def test_a_chained_request_gives_the_engine_what_is_new_and_says_so(serve:
     assert details["cached_tokens"] > first["usage"]["input_tokens"]
 
 
+@pytest.mark.parametrize(("store", "contexts"), [(True, 9), (False, 9), (True, 0)])
+async def test_only_what_somebody_can_go_on_from_counts_as_written(serve: Any, store: bool, contexts: int) -> None:
+    server = await serve(Script.of("one"), limits={"kept_contexts": contexts})
+    usage = (await post(server, input="hi", store=store)).json()["usage"]
+    written = usage["input_tokens_details"]["cache_write_tokens"]
+    assert written == (usage["input_tokens"] if store and contexts else 0)
+
+
 async def test_a_second_continuation_of_the_same_response_is_hydrated_and_sees_the_same(serve: Any) -> None:
     server = await serve(Script.of("zero", "one", "two", on_end="repeat"))
     parent = (await post(server, input="go")).json()["id"]

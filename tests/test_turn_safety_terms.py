@@ -163,7 +163,7 @@ async def test_every_kind_of_item_is_read(item):
 
 
 async def test_parts_without_text_are_passed_over():
-    item = {"role": "user", "content": [{"type": "input_image", "image_url": "data:bomb"}]}
+    item = {"role": "user", "content": [{"type": "input_image", "image_url": "https://bomb.example/"}]}
     classifier = TermsClassifier("terms", read_terms(["bomb"], "terms.txt", "terms"))
     assert await classifier.screen(read_input(encode([item])), PASS) == PASS
 

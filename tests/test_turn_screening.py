@@ -12,6 +12,7 @@ from respserver.config import Config, LatencyClassifierConfig, Mode, TermsClassi
 from respserver.embed import make_server
 from respserver.engines.sim import Script, call
 from respserver.turn.safety import Screening
+from tests.support.lane_wire import LaneWires
 from tests.support.live import Wire, calls_of, http, output, post, text_of, tool
 from tests.support.spy import Spy
 from tests.support.talk import Talk
@@ -79,6 +80,16 @@ async def test_a_flag_goes_on_with_the_chain_into_metadata_log_and_store(
         assert (await client.get(f"/responses/{flagged['id']}")).json() == flagged
     lines = [entry for entry in caplog.records if entry.message == "turn"]
     assert [getattr(line, "verdict", "") for line in lines] == ["", *["flag gossip"] * 3]
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["stored", "unstored"])
+async def test_a_flag_goes_with_every_fork_of_the_chain(serve: Any, connect: Any, terms: str, store: bool) -> None:
+    server = await serve(Script.of("fine", on_end="repeat"), classifiers=classifiers(terms, "before"))
+    source, fork = LaneWires(await connect(server)).lanes("plan", "fork")
+    flagged = await source.completed(input="a celebrity!", store=store)
+    forked = await fork.completed(input="go on", previous_response_id=flagged["id"], store=store)
+    assert forked["metadata"] == {"safety_verdict": "flag gossip"}
+    assert (await source.completed(input="hello", store=store))["metadata"] == {}
 
 
 @pytest.mark.parametrize("when", ["before", "beside"])

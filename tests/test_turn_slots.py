@@ -358,15 +358,15 @@ async def test_a_line_forgets_whom_it_has_served() -> None:
         for number in range(20):
             nursery.start_soon(line.wait, f"t{number % 3}", f"c{number}")
         await settled()
-        assert len(line) == 20
+        assert line.size == 20
         for _ in range(10):
-            assert line.wake_next()
+            line.wake_next()
+        assert line.size == 10
         await settled()
         nursery.cancel_scope.cancel()
-    assert len(line) == 0
+    assert line.size == 0
     assert not line._tenants
     assert not line._lengths
-    assert not line.wake_next()
 
 
 # ---------------------------------------------------------------------------------------------------- suspensions

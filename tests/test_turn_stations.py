@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from respserver.config import Config, Limits, RouteConfig
 from respserver.engines.sim import Script, Sim, call, delay, fault, step
@@ -150,6 +151,7 @@ async def test_a_model_fault_ends_the_turn_with_one_terminal_and_every_item_clos
     assert kinds[-1] == "response.failed"
     assert kinds.count("response.output_item.added") == kinds.count("response.output_item.done")
     assert all(item["status"] != "in_progress" for item in frames[-1]["response"]["output"])
+    await trio.testing.wait_all_tasks_blocked()  # runs are closed behind the turns
     assert spy.sequences_open == 0
     assert (await wire.turn(input="again", tools=TOOLS))[-1]["type"] == "response.failed"  # the script's first step
 

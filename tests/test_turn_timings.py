@@ -79,6 +79,7 @@ class SlowStore(MemoryStore):
 
 class SlowClassifier:
     name = "slow"
+    gives_logprobs = False
     reads: Literal["new", "context"] = "new"
     when: Literal["before", "beside"] = "before"
 

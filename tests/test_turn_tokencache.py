@@ -172,6 +172,16 @@ def test_the_bound_is_kept_and_the_least_lately_used_goes_first() -> None:
     assert cache.bytes == 3 * (ENTRY_BYTES + 40)
 
 
+def test_what_is_there_stays_unless_the_model_has_said_it_anew() -> None:
+    cache = TokenCache(10_000, Metrics())
+    cache.put(b"a", array("I", [1, 2, 3]))
+    full = cache.bytes
+    cache.put(b"a", array("I", [4]))
+    assert (list(cache.get(b"a") or ()), cache.bytes) == ([1, 2, 3], full)
+    cache.put(b"a", array("I", [4]), replaces=True)
+    assert (list(cache.get(b"a") or ()), cache.bytes) == ([4], full - 2 * 4)
+
+
 def test_an_entry_that_is_larger_than_the_bound_is_not_kept_and_drives_nobody_out() -> None:
     cache = TokenCache(ENTRY_BYTES + 40, Metrics())
     cache.put(b"a", array("I", range(10)))

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from respserver.tokens.logprobs import TokenLogprob
+
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How one sampling run is to go. Engines that cannot honour a field say so by raising ``ModelFault``."""
@@ -21,7 +23,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     tool_names: tuple[str, ...] = ()
     """Qualified names that ``tool_choice`` narrows the offer to; empty is all."""
     text_schema: Any = None  # Any: a JSON schema that the text must satisfy, or None
+    text_strict: bool = False
+    """Whether the schema constrains what may be said at all, as ``strict: true`` promises."""
     json_object: bool = False
+    top_logprobs: int | None = None
+    """None: no log probabilities are wanted. Else every batch has those of its ids, with so many of the most likely
+    ids at each place. Asked only of engines that give them."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +37,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     ids: Ids[int]
     finished: bool = False
+    logprobs: Ids[TokenLogprob] | None = None
+    """One for each id, if the run was asked for them."""
 
 
 class Sequence(Protocol):
@@ -40,7 +49,8 @@ class Sequence(Protocol):
         ...
 
     async def next(self, params: SamplingParams) -> Batch:
-        """Sample on. The ids returned are part of the sequence at once. Raises ``ModelFault``."""
+        """Sample on. The ids returned are part of the sequence at once; a call that is cancelled has added none, and
+        the sequence can be used on (a response that is steered stops such a wait). Raises ``ModelFault``."""
         ...
 
     async def discard(self, count: int) -> None:
@@ -60,6 +70,8 @@ class Engine(Protocol):
     """A source of sequences."""
 
     name: str
+    gives_logprobs: bool
+    """Whether ``SamplingParams.top_logprobs`` is honoured; if not, requests that ask for it are refused."""
 
     async def open(self) -> Sequence:
         """Start an empty run."""

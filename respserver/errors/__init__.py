@@ -9,13 +9,16 @@ enter. An error keeps facts in fields and makes its sentence from them; the text
     ├── ConnectionLost                 a peer that we had called is gone, or never answered
     └── ApiError                       anything a client is told, with the HTTP status it has or would have
         ├── InvalidRequest             400 if nothing else stands here; the client's fault
-        │   ├── InvalidJson, UnknownEventType, InvalidField (and its kinds), MissingParameter, UnknownParameter
-        │   ├── UnsupportedParameter, PreviousResponseNotFound, NoToolOutput, NoToolCall
+        │   ├── InvalidJson, UnknownEventType, InvalidField (and its kinds), InvalidSchema, MissingParameter
+        │   ├── UnknownParameter, UnsupportedParameter, PreviousResponseNotFound, NoToolOutput, NoToolCall
+        │   ├── ItemNotFound, InvalidEncryptedContent, LoneReasoning
         │   ├── ModelNotFound, ContextLengthExceeded, ResponseNotSuspended, InvalidAppend
-        │   ├── ConnectionLimitReached, ContentPolicyViolation
+        │   ├── InvalidSteer, SteerTargetNotFound, SteeringNotSupported, TooManySteers, ResponseAlreadyCompleted
+        │   ├── ResponseNotActive, SuccessorFailed
+        │   ├── ConnectionLimitReached, InvalidStreamId, StreamLimitReached, ContentPolicyViolation
         │   ├── InvalidApiKey 401, OriginNotAllowed 403, ResponseNotFound 404, RouteNotFound 404, MethodNotAllowed 405
         │   └── ResponseSuspended 409, PayloadTooLarge 413, WebSocketDisabled 426
-        ├── QueueFull 429, ServerBusy 429, TooManySuspended 429
+        ├── QueueFull 429, ServerBusy 429, RateLimitExceeded 429, TooManySuspended 429
         ├── ModelFault 500             the engine failed; becomes response.failed
         └── ServerError 500            our fault
             └── ToolTimeout, ScreeningFailed 503, ShuttingDown 503
@@ -36,15 +39,18 @@ from respserver.errors.base import (
 from respserver.errors.connections import (
     ConnectionLimitReached,
     InvalidApiKey,
+    InvalidStreamId,
     MethodNotAllowed,
     OriginNotAllowed,
     PayloadTooLarge,
     RouteNotFound,
+    StreamLimitReached,
     WebSocketDisabled,
 )
 from respserver.errors.fields import (
     InvalidField,
     InvalidJson,
+    InvalidSchema,
     MissingParameter,
     UnknownEventType,
     UnknownParameter,
@@ -53,6 +59,7 @@ from respserver.errors.fields import (
 from respserver.errors.server import (
     ModelFault,
     QueueFull,
+    RateLimitExceeded,
     ScreeningFailed,
     ServerBusy,
     ServerError,
@@ -60,10 +67,22 @@ from respserver.errors.server import (
     ToolTimeout,
     TooManySuspended,
 )
+from respserver.errors.steering import (
+    InvalidSteer,
+    ResponseAlreadyCompleted,
+    ResponseNotActive,
+    SteeringNotSupported,
+    SteerTargetNotFound,
+    SuccessorFailed,
+    TooManySteers,
+)
 from respserver.errors.turns import (
     ContentPolicyViolation,
     ContextLengthExceeded,
     InvalidAppend,
+    InvalidEncryptedContent,
+    ItemNotFound,
+    LoneReasoning,
     ModelNotFound,
     NoToolCall,
     NoToolOutput,
@@ -85,9 +104,15 @@ __all__ = [
     "ContextLengthExceeded",
     "InvalidApiKey",
     "InvalidAppend",
+    "InvalidEncryptedContent",
     "InvalidField",
     "InvalidJson",
     "InvalidRequest",
+    "InvalidSchema",
+    "InvalidSteer",
+    "InvalidStreamId",
+    "ItemNotFound",
+    "LoneReasoning",
     "MethodNotAllowed",
     "MissingParameter",
     "ModelFault",
@@ -98,6 +123,9 @@ __all__ = [
     "PayloadTooLarge",
     "PreviousResponseNotFound",
     "QueueFull",
+    "RateLimitExceeded",
+    "ResponseAlreadyCompleted",
+    "ResponseNotActive",
     "ResponseNotFound",
     "ResponseNotSuspended",
     "ResponseSuspended",
@@ -107,6 +135,11 @@ __all__ = [
     "ServerBusy",
     "ServerError",
     "ShuttingDown",
+    "SteerTargetNotFound",
+    "SteeringNotSupported",
+    "StreamLimitReached",
+    "SuccessorFailed",
+    "TooManySteers",
     "TooManySuspended",
     "ToolTimeout",
     "UnknownEventType",

@@ -49,6 +49,8 @@ class ApiError(RespserverError):
     """The message, if none is given."""
     hints: tuple[tuple[str, str], ...] = ()
     """The headers, if none are given."""
+    is_passing = False
+    """Whether the same request may well succeed in a moment: nothing of it was begun, and its parent stays known."""
 
     def __init__(
         self,

@@ -17,6 +17,32 @@ class ConnectionLimitReached(InvalidRequest):
         )
 
 
+class InvalidStreamId(InvalidRequest):
+    """A lane's name that cannot be one; it is never echoed."""
+
+    code = "invalid_stream_id"
+    sentence = (
+        "The 'stream_id' field must be a non-empty string with at most 256 characters and may only contain letters, "
+        "numbers, underscores, hyphens, and periods."
+    )
+
+    def __init__(self) -> None:
+        super().__init__(param="stream_id")
+
+
+class StreamLimitReached(InvalidRequest):
+    """A connection has named as many lanes as it may."""
+
+    code = "websocket_stream_limit_reached"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"This WebSocket connection has reached its maximum number of distinct stream IDs ({limit}). "
+            "Reuse an existing stream_id or open a new WebSocket connection.",
+            param="stream_id",
+        )
+
+
 class InvalidApiKey(InvalidRequest):
     """No key, or one that this server does not know."""
 

@@ -34,6 +34,16 @@ class InvalidField(InvalidRequest):
         super().__init__(f"{self.lead} '{param}': {problem}", param=param, code=code)
 
 
+class InvalidSchema(InvalidRequest):
+    """A JSON schema is outside of what ``strict: true`` can promise; ``whose`` is ``response_format 'x'`` or
+    ``function 'x'``."""
+
+    code = "invalid_json_schema"
+
+    def __init__(self, whose: str, problem: str, param: str, code: str | None = None) -> None:
+        super().__init__(f"Invalid schema for {whose}: {problem}", param=param, code=code)
+
+
 class MissingParameter(InvalidRequest):
     """A required field is absent."""
 

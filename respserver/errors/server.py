@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from respserver.errors.base import RETRY_SOON, ApiError
+from respserver.errors.base import MAX_PARAM, RETRY_SOON, ApiError
+
+_RATE_WORDS = {"requests": "requests per min (RPM)", "tokens": "tokens per min (TPM)"}
 
 
 class ModelFault(ApiError):
@@ -16,25 +18,68 @@ class QueueFull(ApiError):
     """Too many creates wait on the connection; the socket stays open."""
 
     status = 429
+    is_passing = True
     type = "rate_limit_error"
     code = "queue_full"
     hints = RETRY_SOON
 
-    def __init__(self, waiting: int, size: int | None = None) -> None:
-        bound = "" if size is None else f", and together they may hold {size} characters"
-        super().__init__(f"{waiting} requests already wait on this connection{bound}. Try again when one has ended.")
+    def __init__(self, waiting: int, *, size: int | None = None) -> None:
+        """``size`` is how many bytes they may hold, if that is the bound."""
+        full = f"{waiting} requests already wait on this connection."
+        if size is not None:
+            full = f"The requests of this connection that run or wait may hold {size} bytes together."
+        super().__init__(f"{full} Try again when one has ended.")
 
 
 class ServerBusy(ApiError):
     """Too many turns of the process wait for a slot; the refused one has touched nothing."""
 
     status = 429
+    is_passing = True
     type = "rate_limit_error"
     code = "server_busy"
     hints = RETRY_SOON
 
     def __init__(self, waiting: int) -> None:
         super().__init__(f"{waiting} requests already wait on this server. Try again in a moment.")
+
+
+class RateLimitExceeded(ApiError):
+    """A key's tenant has used up its ``requests`` or ``tokens`` of the minute; the refused turn has touched nothing.
+
+    ``headers`` are told beside the retry hints. Clients read ``wait``, in seconds, out of the message as well, and only
+    if it is written as seconds.
+    """
+
+    status = 429
+    is_passing = True
+    code = "rate_limit_exceeded"
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        model: str,
+        tenant: str,
+        limit: int,
+        used: int,
+        wait: float,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        milliseconds = max(1, -int(-round(wait * 1000, 3) // 1))
+        self.wait = milliseconds / 1000
+        hints = {"retry-after": str(-(-milliseconds // 1000)), "retry-after-ms": str(milliseconds)}
+        super().__init__(
+            f"Rate limit reached for {model[:MAX_PARAM]} in organization {tenant} on {_RATE_WORDS[kind]}: "
+            f"Limit {limit}, Used {used}, Requested 1. Please try again in {_seconds(milliseconds)}s.",
+            type=kind,
+            headers=hints | (headers or {}),
+        )
+
+
+def _seconds(milliseconds: int) -> str:
+    whole, rest = divmod(milliseconds, 1000)
+    return f"{whole}.{rest:03}".rstrip("0").rstrip(".") if rest else str(whole)
 
 
 class TooManySuspended(ApiError):

@@ -25,7 +25,49 @@ class ResponseNotFound(InvalidRequest):
         super().__init__(f"Response with id '{response_id}' not found.", param="response_id")
 
 
-_CALL_WORDS = {"function_call": "function call", "custom_tool_call": "custom tool call"}
+class ItemNotFound(InvalidRequest):
+    """A reference to an item that is not stored, or not for this key."""
+
+    code = "item_not_found"
+
+    def __init__(self, item_id: str, param: str) -> None:
+        super().__init__(
+            f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false. "
+            "Try again with `store` set to true, or remove this item from your input.",
+            param=param,
+        )
+
+
+class InvalidEncryptedContent(InvalidRequest):
+    """What an item has sealed was changed, or sealed elsewhere. ``item`` is its id, or its place if it has none."""
+
+    code = "invalid_encrypted_content"
+
+    def __init__(self, item: str, param: str) -> None:
+        super().__init__(f"The encrypted content for item {item} could not be verified.", param=param)
+
+
+class LoneReasoning(InvalidRequest):
+    """A reasoning item that nothing of the model's follows; only refused in strict mode."""
+
+    code = "reasoning_without_following_item"
+
+    def __init__(self, item: str) -> None:
+        super().__init__(
+            f"Item '{item}' of type 'reasoning' was provided without its required following item.", param="input"
+        )
+
+
+_CALL_WORDS = {
+    "function_call": "function call",
+    "custom_tool_call": "custom tool call",
+    "shell_call": "shell call",
+    "local_shell_call": "local shell call",
+    "apply_patch_call": "apply patch call",
+    "computer_call": "computer call",
+    "tool_search_call": "tool search call",
+    "mcp_approval_request": "MCP approval request",
+}
 
 
 class NoToolOutput(InvalidRequest):

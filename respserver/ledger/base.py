@@ -77,6 +77,8 @@ class TurnRecord(msgspec.Struct, kw_only=True):
     """What safety screening said, if it said anything."""
     unknown: tuple[str, ...] = ()
     """Names of the first few fields of the request that the API does not have; in the log line only."""
+    param: str = ""
+    """Where in the request the fault is that it was refused for, as in ``input[0].call_id``; in the log line only."""
 
 
 class LedgerError(RespserverError):

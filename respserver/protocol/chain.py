@@ -11,10 +11,12 @@ import msgspec
 from respserver.errors import InvalidAppend, InvalidField, NoToolCall, NoToolOutput
 from respserver.schema.items import (
     CALL_KIND_OF_OUTPUT,
+    OUTPUT_KIND_OF_CALL,
     CallOutputItem,
     FunctionCallItem,
     InputItem,
     MessageItem,
+    OpaqueItem,
     OutputItem,
     OutputMessage,
     OutputText,
@@ -52,13 +54,23 @@ class Context(msgspec.Struct, kw_only=True):
     item_ids: set[str] = set()
     call_ids: set[str] = set()
     added_tools: dict[str, ToolDef] = {}
-    """What ``additional_tools`` items of the context put on offer."""
+    """What items of the context put on offer."""
     head_key: bytes = b""
     head_tokens: int = 0
+    model: str = ""
+    tools_digest: bytes = b""
+    """What the last turn's head was made for: a comparison tells which of it changed."""
     verdict: str = ""
     """What the classifiers have said of the chain so far, encoded."""
     sequence: object | None = None
     """The engine's open run; opaque here, the rules never touch it."""
+
+    def move(self) -> Context:
+        """The same for the turn that goes on from it. A fork that still looks at this one finds no run here: that moves
+        on from now on, and is no longer what the fork has copied."""
+        moved = msgspec.structs.replace(self)
+        self.sequence = None
+        return moved
 
     def fork(self) -> Context:
         """An independent copy without the engine's run."""
@@ -86,9 +98,9 @@ class Latest(msgspec.Struct, kw_only=True):
 def pair(known: Context, items: list[InputItem], param: str = "input") -> list[InputItem]:
     """Check ids and pair each output with its call.
 
-    Every call of the past and of ``items`` must find its output, every output its call (protocol.md section 5.3);
-    pairing goes by ``call_id`` alone. A parent's call that is sent again without an item id, next to its output, is
-    the same call (some clients do that while chaining). ``known`` is only read.
+    Every call of the past and of ``items`` that is owed an output must find it, every output its call (protocol.md
+    section 5.3); pairing goes by ``call_id`` alone. A parent's call that is sent again without an item id, next to
+    its output, is the same call (some clients do that while chaining). ``known`` is only read.
 
     Returns the new items in the order in which they are rendered: outputs that stand together in call order.
     Raises ``NoToolOutput``, ``NoToolCall`` or ``InvalidField``.
@@ -100,38 +112,90 @@ def pair(known: Context, items: list[InputItem], param: str = "input") -> list[I
     kept: list[InputItem] = []
     for index, item in enumerate(items):
         _check_id(item, known.item_ids, ids, f"{param}[{index}].id")
-        if isinstance(item, FunctionCallItem):
-            if item.id is None and item.call_id in known.open_calls:
+        call_id = called_by(item)
+        if call_id is not None:
+            if item.id is None and call_id in known.open_calls:
                 continue
-            if item.call_id in known.call_ids or item.call_id in called:
-                raise InvalidField(f"{param}[{index}].call_id", f"'{item.call_id}' was called before.")
-            called.add(item.call_id)
-            order[item.call_id] = len(order)
-            if item.complete:
-                opened[item.call_id] = OpenCall(item.call_id, item.kind, qualified_name(item.namespace, item.name))
-        elif isinstance(item, CallOutputItem):
-            kept.append(_answer(opened, item))
-            continue
+            if call_id in known.call_ids or call_id in called:
+                raise InvalidField(f"{param}[{index}].call_id", f"'{call_id}' was called before.")
+            called.add(call_id)
+            order[call_id] = len(order)
+            if (call := _opened_by(item)) is not None:
+                opened[call_id] = call
+        elif (output_id := _answered_by(item)) is not None:
+            item = _answer(opened, item, output_id)
         kept.append(item)
     for call in opened.values():
-        raise NoToolOutput(call.call_id, call.kind)
+        if call.owed:
+            raise NoToolOutput(call.call_id, call.kind)
     return _in_call_order(kept, order)
+
+
+def left_open(known: Context, items: list[InputItem]) -> dict[str, OpenCall]:
+    """The calls whose outputs may still come once ``items``, which are paired, are part of the context."""
+    opened = dict(known.open_calls)
+    for item in items:
+        if (call := _opened_by(item)) is not None:
+            opened[call.call_id] = call
+        elif (output_id := _answered_by(item)) is not None:
+            opened.pop(output_id, None)
+    return opened
+
+
+def called_by(item: InputItem) -> str | None:
+    """The ``call_id`` of a call that is paired with an output; None for all other items."""
+    if isinstance(item, FunctionCallItem):
+        return item.call_id
+    if isinstance(item, OpaqueItem) and item.kind in OUTPUT_KIND_OF_CALL:
+        return item.call_id
+    return None
+
+
+def duplicate_item(item_id: str, param: str) -> InvalidField:
+    """An item id that the context holds already."""
+    return InvalidField(param, f"duplicate item found with id '{item_id}'.", "duplicate_item_id")
+
+
+def _opened_by(item: InputItem) -> OpenCall | None:
+    """The call that an item makes, if an output can answer it."""
+    if isinstance(item, FunctionCallItem) and item.complete:
+        name = qualified_name(item.namespace, item.name)
+        return OpenCall(item.call_id, item.kind, name, not item.is_async)
+    if isinstance(item, OpaqueItem) and item.kind in OUTPUT_KIND_OF_CALL and item.call_id is not None:
+        return OpenCall(item.call_id, item.kind, item.kind.removesuffix("_call"), item.owed)
+    return None
+
+
+def _answered_by(item: InputItem) -> str | None:
+    if isinstance(item, CallOutputItem):
+        return item.call_id
+    if isinstance(item, OpaqueItem) and item.kind in CALL_KIND_OF_OUTPUT:
+        return item.call_id
+    return None
 
 
 def _check_id(item: InputItem, known: set[str], ids: set[str], param: str) -> None:
     if item.id is None:
         return
     if item.id in known or item.id in ids:
-        raise InvalidField(param, f"duplicate item found with id '{item.id}'.", "duplicate_item_id")
+        raise duplicate_item(item.id, param)
     ids.add(item.id)
 
 
-def _answer(opened: dict[str, OpenCall], item: CallOutputItem) -> CallOutputItem:
-    call = opened.get(item.call_id)
-    if call is None or call.kind != CALL_KIND_OF_OUTPUT[item.kind]:
-        raise NoToolCall(item.call_id, CALL_KIND_OF_OUTPUT[item.kind])
-    del opened[item.call_id]
-    return msgspec.structs.replace(item, name=call.name)
+def _answer(opened: dict[str, OpenCall], item: InputItem, call_id: str) -> InputItem:
+    assert isinstance(item, CallOutputItem | OpaqueItem)  # no other kind answers anything
+    call = opened.get(call_id)
+    if call is None or not _fits(item.kind, call.kind):
+        raise NoToolCall(call_id, CALL_KIND_OF_OUTPUT[item.kind])
+    del opened[call_id]
+    return msgspec.structs.replace(item, name=call.name) if isinstance(item, CallOutputItem) else item
+
+
+def _fits(output_kind: str, call_kind: str) -> bool:
+    """Whether an output of one kind answers a call of the other. Codex answers ``local_shell_call`` like a function."""
+    if output_kind == "function_call_output" and call_kind == "local_shell_call":
+        return True
+    return CALL_KIND_OF_OUTPUT[output_kind] == call_kind
 
 
 def _in_call_order(items: list[InputItem], order: dict[str, int]) -> list[InputItem]:
@@ -243,8 +307,8 @@ def name_outputs(items: list[InputItem]) -> list[InputItem]:
     names: dict[str, str] = {}
     result: list[InputItem] = []
     for item in items:
-        if isinstance(item, FunctionCallItem):
-            names[item.call_id] = qualified_name(item.namespace, item.name)
+        if (call := _opened_by(item)) is not None:
+            names[call.call_id] = call.name
         elif isinstance(item, CallOutputItem):
             item = msgspec.structs.replace(item, name=names.get(item.call_id, ""))
         result.append(item)

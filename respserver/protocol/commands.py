@@ -6,6 +6,7 @@ import msgspec
 
 from respserver.errors import ApiError
 from respserver.protocol.chain import Latest
+from respserver.protocol.steering import Steer
 from respserver.schema.items import InputItem
 from respserver.schema.request import AppendRequest, CreateRequest
 
@@ -16,9 +17,13 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
     request: CreateRequest | None
     previous_response_id: str | None = None
+    model: str = ""
+    """The name that was read before a fault was found; ``request`` has it otherwise."""
     error: ApiError | None = None
     size: int = 0
-    """Length of the frame, in characters: what waiting creates are bounded by, beside their number."""
+    """Length of the frame, in bytes: what waiting creates are bounded by, beside their number."""
+    steers: list[Steer] = []
+    """What the server itself goes on with, after a response that was steered: such a create is a successor."""
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,12 +38,22 @@ class Ignore(msgspec.Struct, frozen=True, kw_only=True):
     type: str
 
 
+class Tell(msgspec.Struct, frozen=True, kw_only=True):
+    """Send this message: what became of steering input."""
+
+    message: bytes
+
+
 class StartTurn(msgspec.Struct, frozen=True, kw_only=True):
     """Run a turn. ``parent`` is the connection's own; ``hydrate`` names one that must be loaded from the store."""
 
     request: CreateRequest
     parent: Latest | None = None
+    is_fork: bool = False
+    """Whether ``parent`` is another lane's, which keeps it: this turn goes on from a copy (protocol.md section 1.9)."""
     hydrate: str | None = None
+    steers: list[Steer] = []
+    """Steering input that comes before the request's own items."""
 
 
 class ResumeTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,5 +72,7 @@ class Reject(msgspec.Struct, frozen=True, kw_only=True):
     """Send one error frame; nothing else changes."""
 
     error: ApiError
+    stream_id: str | None = None
+    """The named lane that the message was for, which the frame echoes."""
     create: Create | None = None
     """The create that is refused with it: it counts as a turn that was refused. Other messages count as nothing."""

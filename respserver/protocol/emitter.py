@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from respserver.errors import ApiError
-from respserver.protocol.open_item import NewId, OpenItem, Padding, open_item
+from respserver.protocol.open_item import NOTHING_SHOWN, NewId, OpenItem, Padding, ReasoningShown, open_item
 from respserver.schema.events import (
     Event,
     RequiredInput,
@@ -31,7 +31,7 @@ from respserver.schema.items import (
 from respserver.schema.response import IncompleteDetails, Response, ResponseError, Usage
 from respserver.schema.tools import ToolDef, qualified_name
 from respserver.state import OpenCall
-from respserver.tokens.parse import Delta, ItemBegan, ItemEnded, PartBegan, TextDelta
+from respserver.tokens.parse import Delta, ItemBegan, ItemEnded, PartBegan, ScoredText, TextDelta
 
 
 class Emitter:
@@ -43,17 +43,19 @@ class Emitter:
         new_id: NewId,
         *,
         offered: dict[str, ToolDef] | None = None,
-        show_summary: bool = False,
+        reasoning: ReasoningShown = NOTHING_SHOWN,
         padding: Padding | None = None,
     ) -> None:
         self.response = response
         self.open_calls: dict[str, OpenCall] = {}
-        """Client calls of the turn that nobody has answered yet."""
+        """Client calls of the turn that nobody has answered yet, and somebody must."""
+        self.async_calls: dict[str, OpenCall] = {}
+        """Calls of the turn whose outputs may come in any later one."""
         self.item_ids: list[str] = []
         self.call_ids: list[str] = []
         self.offered = offered or {}
         self._new_id = new_id
-        self._show_summary = show_summary
+        self._reasoning = reasoning
         self._padding = padding
         self._output: list[OutputItem] = []
         self._paused_at = 0
@@ -69,6 +71,11 @@ class Emitter:
         """The items since the last pause, or since the start."""
         return self._output[self._paused_at :]
 
+    @property
+    def required_input(self) -> list[RequiredInput]:
+        """Stubs of the outputs that the client owes."""
+        return [_stub(call) for call in self.open_calls.values()]
+
     def begin(self) -> list[Event]:
         """``response.created`` and ``response.in_progress``."""
         return [ResponseCreated(response=self.response), ResponseInProgress(response=self.response)]
@@ -79,23 +86,25 @@ class Emitter:
 
     def feed(self, delta: Delta) -> list[Event]:
         """The events that one delta of the parser makes."""
+        opened = self._open
+        if isinstance(delta, TextDelta) and opened is not None:  # nearly every delta is one
+            return opened.text(delta.text)
         if isinstance(delta, ItemBegan):
             return self._begin_item(delta)
-        opened = self._open
         if opened is None:
             return []
-        if isinstance(delta, TextDelta):
-            return opened.text(delta.text)
         if isinstance(delta, ItemEnded):
             return self._close(delta.complete)
         if isinstance(delta, PartBegan):
             return opened.part_began(delta.kind == "refusal")
+        if isinstance(delta, ScoredText):
+            return opened.scored_text(delta)
         return opened.part_ended()
 
     def pause(self, usage: Usage) -> ResponseDone:
         """``response.done``: the items since the last pause and the outputs that are owed (design.md section 7)."""
         snapshot = msgspec.structs.replace(self.response, output=self.since_pause, usage=usage)
-        return ResponseDone(response=snapshot, required_input=[_stub(call) for call in self.open_calls.values()])
+        return ResponseDone(response=snapshot, required_input=self.required_input)
 
     def resume(self) -> None:
         """The owed outputs are in."""
@@ -127,7 +136,7 @@ class Emitter:
             len(self._output),
             self._new_id,
             offered=self.offered,
-            show_summary=self._show_summary,
+            reasoning=self._reasoning,
             padding=self._padding,
         )
         self._open = opened
@@ -144,8 +153,10 @@ class Emitter:
         if isinstance(item, FunctionCall | CustomToolCall):
             self.call_ids.append(item.call_id)
             if complete:
+                owed = item.is_async is not True
                 name = qualified_name(item.namespace, item.name)
-                self.open_calls[item.call_id] = OpenCall(item.call_id, _kind(item), name)
+                calls = self.open_calls if owed else self.async_calls
+                calls[item.call_id] = OpenCall(item.call_id, _kind(item), name, owed)
         return events
 
     def _final(

@@ -6,16 +6,29 @@ ends its turn. Nothing here waits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import get_args
 
+import msgspec
+
 from respserver.config import Mode
-from respserver.errors import ApiError, ResponseNotSuspended, ServerBusy
+from respserver.errors import ApiError, ResponseNotSuspended
 from respserver.protocol.chain import Latest, Pause
 from respserver.protocol.commands import Append, AwaitOutputs, Create, Reject, ResumeTurn, StartTurn
 from respserver.protocol.states import TABLES, LaneState, Move, suspends
+from respserver.protocol.steering import Steer, Steering
 from respserver.schema.codec import encode
-from respserver.schema.events import ErrorDetail, ErrorFrame, Event, ResponseDone, Terminal
+from respserver.schema.events import (
+    ErrorDetail,
+    ErrorFrame,
+    Event,
+    ResponseCompleted,
+    ResponseDone,
+    SteerEvent,
+    Terminal,
+)
 from respserver.schema.items import CallOutputItem
+from respserver.schema.request import CreateRequest
 from respserver.schema.tools import NO_TOOLS, ToolSet
 
 _MOVES: dict[type[Event], Move] = {
@@ -25,10 +38,24 @@ _MOVES: dict[type[Event], Move] = {
 """What an event on its way out does to the lane; nearly all do nothing, so this costs one look-up a token."""
 
 
-class Lane:
-    """State of one lane. ``latest`` is the connection cache's entry; it lives as long as the socket."""
+def _nowhere(response_id: str) -> Lane | None:  # noqa: ARG001 - a lane by itself has no neighbours
+    return None
 
-    def __init__(self, mode: Mode, name: str | None = None) -> None:
+
+class Lane:
+    """State of one lane. ``latest`` is the connection cache's entry; it lives as long as the socket.
+
+    ``find_holder`` gives the lane of the same connection whose latest response has an id.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        name: str | None = None,
+        *,
+        find_holder: Callable[[str], Lane | None] = _nowhere,
+        max_steers: int = 0,
+    ) -> None:
         self.name = name
         self.state = LaneState.IDLE
         self.latest: Latest | None = None
@@ -37,10 +64,10 @@ class Lane:
         """What left the cache; the shell frees what the engine keeps for it."""
         self.pending = 0
         """Creates delivered and not yet finished: the running one and those that wait."""
-        self.pending_size = 0
-        """Characters of their frames."""
         self.tools: ToolSet = NO_TOOLS
         """The last request's tools, so that the same bytes are not read twice."""
+        self.steering = Steering(max_steers)
+        self._find_holder = find_holder
         self._table = TABLES[mode]
         self.suspends = suspends(self._table)
         """Whether this lane's turns wait for tools inside themselves (prototype mode)."""
@@ -62,26 +89,58 @@ class Lane:
             self._move(move)
             if move is Move.TERMINAL:
                 self.pause = None
+                self.steering.end(completed=isinstance(event, ResponseCompleted), next_number=self._sequence_number)
         return encode(event)
 
+    def tell(self, event: SteerEvent, response_id: str) -> bytes:
+        """An event about steering input for a response of this lane, with the next number of that one's own, which may
+        have ended."""
+        if response_id == self.steering.target:
+            return self.send_event(event)
+        ended = self.steering.ended[response_id]
+        event.sequence_number = ended.next_number
+        ended.next_number += 1
+        if self.name is not None:
+            event.stream_id = self.name
+        return encode(event)
+
+    def successor(self, request: CreateRequest) -> Create:
+        """What follows the response to ``request``, which has just ended, for the steering input that waits: the same
+        request with that input (protocol.md section 2.3)."""
+        steers = self.steering.queued
+        parent = steers[0].response_id
+        params = msgspec.structs.replace(request.params, previous_response_id=parent)
+        return Create(
+            request=msgspec.structs.replace(request, params=params, items=[]),
+            previous_response_id=parent,
+            steers=list(steers),
+        )
+
     def refuse(self, error: ApiError) -> bytes:
-        """End the active turn before it began: one error frame. The parent it named leaves the cache, unless the
-        client is told to send the same again."""
+        """Refuse the create whose turn it is: one error frame. The parent it named leaves the cache, unless it never
+        began, or the client is told to send the same again."""
+        has_begun = self.state is LaneState.ACTIVE
         self._move(Move.REFUSE)
-        if not isinstance(error, ServerBusy):
+        if has_begun and not error.is_passing:
             self.evict()
         return self.error_frame(error)
 
     def error_frame(self, error: ApiError) -> bytes:
         """An error for this lane that changes nothing."""
-        frame = error_frame(error)
-        if self.name is not None:
-            frame.stream_id = self.name
-        return encode(frame)
+        return encode(error_frame(error, self.name))
 
     def take(self) -> None:
         """The running turn goes on from ``latest`` and owns its buffer from now on (design.md section 6)."""
         self.latest = None
+
+    def holds(self, response_id: str) -> bool:
+        """Whether the connection cache has this response, as the lane's latest."""
+        return self.latest is not None and self.latest.response_id == response_id
+
+    def find(self, response_id: str) -> Latest | None:
+        """The connection cache's entry of this id, whichever lane holds it."""
+        holder = self if self.holds(response_id) else self._find_holder(response_id)
+        return holder.latest if holder is not None else None
 
     def publish(self, latest: Latest) -> None:
         """A turn ended well: it is now what the lane goes on from."""
@@ -89,8 +148,9 @@ class Lane:
         self.latest = latest
 
     def evict(self) -> None:
-        """The running turn failed: the parent that it continued leaves the cache (protocol.md section 5.2)."""
-        if self.latest is not None and self.latest.response_id == self._parent_id:
+        """The running turn failed: the parent that it continued leaves the cache (protocol.md section 5.2). That of a
+        fork is another lane's and stays."""
+        if self._parent_id is not None and self.holds(self._parent_id):
             self._drop()
 
     def _drop(self) -> None:
@@ -116,11 +176,20 @@ class Lane:
         self._move(Move.CREATE)
         self._sequence_number = 0
         self.tools = event.request.tools
-        if event.previous_response_id is None:
+        parent_id = event.previous_response_id
+        if parent_id is None:
             return StartTurn(request=event.request)
-        if self.latest is not None and self.latest.response_id == event.previous_response_id:
-            return StartTurn(request=event.request, parent=self.latest)
-        return StartTurn(request=event.request, hydrate=event.previous_response_id)
+        steers = self.steers_for(event)
+        parent = self.find(parent_id)
+        if parent is not None:
+            return StartTurn(request=event.request, parent=parent, is_fork=parent is not self.latest, steers=steers)
+        return StartTurn(request=event.request, hydrate=parent_id, steers=steers)
+
+    def steers_for(self, event: Create) -> list[Steer]:
+        """The steering input that a create takes with it; a warm-up samples nothing, and takes none."""
+        if event.steers or (event.request is not None and event.request.warm_up):
+            return event.steers
+        return self.steering.owed(event.previous_response_id)
 
     def _append(self, event: Append) -> ResumeTurn | AwaitOutputs | Reject:
         request = event.request
@@ -143,10 +212,13 @@ class Lane:
         self.state = self._table[self.state, move]
 
 
-def error_frame(error: ApiError) -> ErrorFrame:
+def error_frame(error: ApiError, stream_id: str | None = None) -> ErrorFrame:
     """The WebSocket shape: nested, with status; retry hints in both places that clients read."""
     detail = error_detail(error)
-    return ErrorFrame(status=error.status, error=detail, headers=detail.headers)
+    frame = ErrorFrame(status=error.status, error=detail, headers=detail.headers)
+    if stream_id is not None:
+        frame.stream_id = stream_id
+    return frame
 
 
 def error_detail(error: ApiError) -> ErrorDetail:

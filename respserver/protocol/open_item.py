@@ -25,6 +25,8 @@ from respserver.schema.events import (
     ReasoningSummaryPartDone,
     ReasoningSummaryTextDelta,
     ReasoningSummaryTextDone,
+    ReasoningTextDelta,
+    ReasoningTextDone,
     RefusalDelta,
     RefusalDone,
 )
@@ -35,11 +37,13 @@ from respserver.schema.items import (
     OutputMessage,
     OutputText,
     Reasoning,
+    ReasoningText,
     RefusalPart,
     SummaryText,
 )
+from respserver.schema.logprobs import Logprob
 from respserver.schema.tools import ToolDef
-from respserver.tokens.parse import ItemBegan
+from respserver.tokens.parse import ItemBegan, ScoredText
 
 NewId = Callable[[str], str]
 """Makes an id with the given prefix."""
@@ -48,6 +52,18 @@ Padding = Callable[[int], str]
 
 PAD_TO = 16
 """Delta and obfuscation together fill a multiple of so many characters (protocol.md section 3.1)."""
+
+
+class ReasoningShown(msgspec.Struct, frozen=True):
+    """How much of the model's reasoning a client gets, and in which forms."""
+
+    summary: bool = False
+    text: bool = False
+    seal: Callable[[list[str]], str] | None = None
+    """Makes ``encrypted_content`` of the parts; None leaves it out."""
+
+
+NOTHING_SHOWN = ReasoningShown()
 
 
 class OpenItem(ABC):
@@ -76,9 +92,16 @@ class OpenItem(ABC):
         event = self.delta_event(text)
         if event is None:
             return []
+        return [event] if self._padding is None else self._padded(event)
+
+    def _padded(self, event: DeltaEvent) -> list[Event]:
         if self._padding is not None:
-            event.obfuscation = self._padding(-len(text) % PAD_TO or PAD_TO)
+            event.obfuscation = self._padding(-len(event.delta) % PAD_TO or PAD_TO)
         return [event]
+
+    def scored_text(self, scored: ScoredText) -> list[Event]:
+        """More text, with the log probabilities of its tokens: only text parts of messages show them."""
+        return self.text(scored.text)
 
     @abstractmethod
     def delta_event(self, text: str) -> DeltaEvent | None:
@@ -112,6 +135,7 @@ class OpenMessage(OpenItem):
         super().__init__(index, padding)
         self.item = item
         self._part: OutputText | RefusalPart | None = None
+        self._logprobs: list[Logprob] = []
 
     def added(self) -> list[Event]:
         """The message without its content: parts announce themselves."""
@@ -135,6 +159,15 @@ class OpenMessage(OpenItem):
         kind = RefusalDelta if isinstance(self._part, RefusalPart) else OutputTextDelta
         return kind(item_id=self.item.id, output_index=self.index, content_index=len(self.item.content), delta=text)
 
+    def scored_text(self, scored: ScoredText) -> list[Event]:
+        """``output_text.delta`` with log probabilities; a refusal has none."""
+        events = self.text(scored.text)
+        for event in events:
+            if isinstance(event, OutputTextDelta):
+                event.logprobs = [logprob.in_stream for logprob in scored.logprobs]
+                self._logprobs += scored.logprobs
+        return events
+
     def part_ended(self) -> list[Event]:
         """The part's whole text, then the part."""
         part, self._part = self._part, None
@@ -147,6 +180,9 @@ class OpenMessage(OpenItem):
         if isinstance(part, OutputText):
             part.text = text
             done = OutputTextDone(item_id=self.item.id, output_index=self.index, content_index=index, text=text)
+            if self._logprobs:
+                part.logprobs, self._logprobs = self._logprobs, []
+                done.logprobs = [logprob.in_stream for logprob in part.logprobs]
         else:
             part.refusal = text
             done = RefusalDone(item_id=self.item.id, output_index=self.index, content_index=index, refusal=text)
@@ -155,51 +191,84 @@ class OpenMessage(OpenItem):
 
 
 class OpenReasoning(OpenItem):
-    """Reasoning: each part is shown as a summary part if the request asked for a summary, else not at all."""
+    """Reasoning: each part is shown as text, as a summary part, as both or not at all, and sealed at the end."""
 
     item: Reasoning
 
-    def __init__(self, item: Reasoning, index: int, padding: Padding | None, shown: bool) -> None:
+    def __init__(self, item: Reasoning, index: int, padding: Padding | None, shown: ReasoningShown) -> None:
         super().__init__(index, padding)
         self.item = item
         self._shown = shown
+        self._thoughts: list[str] = []
         self._in_part = False
 
     def added(self) -> list[Event]:
-        """The item without its summary: parts announce themselves."""
-        empty = msgspec.structs.replace(self.item, summary=[])
+        """The item without its parts: they announce themselves."""
+        empty = msgspec.structs.replace(self.item, summary=[], content=[])
         return [OutputItemAdded(output_index=self.index, item=empty)]
 
+    def ended(self, complete: bool) -> list[Event]:
+        """What the model thought is sealed into the item before that is done."""
+        events = self.part_ended()
+        if self._shown.seal is not None:
+            self.item.encrypted_content = self._shown.seal(self._thoughts)
+        return events + super().ended(complete)
+
     def part_began(self, refusal: bool) -> list[Event]:  # noqa: ARG002 - reasoning has one kind of part
-        """``reasoning_summary_part.added``."""
-        if not self._shown:
-            return []
+        """``content_part.added``, ``reasoning_summary_part.added``."""
         self._in_part = True
-        return [
-            ReasoningSummaryPartAdded(
-                item_id=self.item.id,
-                output_index=self.index,
-                summary_index=len(self.item.summary),
-                part=SummaryText(),
+        item_id, at, events = self.item.id, self.index, list[Event]()
+        if self._shown.text:
+            index, text = len(self.item.content), ReasoningText()
+            events.append(ContentPartAdded(item_id=item_id, output_index=at, content_index=index, part=text))
+        if self._shown.summary:
+            index, summary = len(self.item.summary), SummaryText()
+            events.append(
+                ReasoningSummaryPartAdded(item_id=item_id, output_index=at, summary_index=index, part=summary)
             )
-        ]
+        return events
+
+    def text(self, text: str) -> list[Event]:
+        """A delta in each of the forms in which the part is shown."""
+        events = super().text(text)
+        if self._shown.text and self._shown.summary:
+            events += self._padded(self._summary_delta(text))
+        return events
 
     def delta_event(self, text: str) -> DeltaEvent | None:
-        """``reasoning_summary_text.delta``."""
-        if not self._in_part:
-            return None
-        return ReasoningSummaryTextDelta(
-            item_id=self.item.id, output_index=self.index, summary_index=len(self.item.summary), delta=text
-        )
+        """``reasoning_text.delta``, else ``reasoning_summary_text.delta``."""
+        if self._shown.text:
+            index = len(self.item.content)
+            return ReasoningTextDelta(item_id=self.item.id, output_index=self.index, content_index=index, delta=text)
+        return self._summary_delta(text) if self._shown.summary else None
 
     def part_ended(self) -> list[Event]:
         """The part's whole text, then the part."""
-        text = self.take_text()
         if not self._in_part:
             return []
         self._in_part = False
+        text = self.take_text()
+        self._thoughts.append(text)
+        return self._text_done(text) + self._summary_done(text)
+
+    def _summary_delta(self, text: str) -> DeltaEvent:
         index = len(self.item.summary)
-        part = SummaryText(text=text)
+        return ReasoningSummaryTextDelta(item_id=self.item.id, output_index=self.index, summary_index=index, delta=text)
+
+    def _text_done(self, text: str) -> list[Event]:
+        if not self._shown.text:
+            return []
+        index, part = len(self.item.content), ReasoningText(text=text)
+        self.item.content.append(part)
+        return [
+            ReasoningTextDone(item_id=self.item.id, output_index=self.index, content_index=index, text=text),
+            ContentPartDone(item_id=self.item.id, output_index=self.index, content_index=index, part=part),
+        ]
+
+    def _summary_done(self, text: str) -> list[Event]:
+        if not self._shown.summary:
+            return []
+        index, part = len(self.item.summary), SummaryText(text=text)
         self.item.summary.append(part)
         return [
             ReasoningSummaryTextDone(item_id=self.item.id, output_index=self.index, summary_index=index, text=text),
@@ -256,23 +325,35 @@ def open_item(
     new_id: NewId,
     *,
     offered: dict[str, ToolDef],
-    show_summary: bool,
+    reasoning: ReasoningShown,
     padding: Padding | None,
 ) -> OpenItem:
     """The open item for what the model began, with fresh ids."""
     if began.kind == "message":
-        return OpenMessage(OutputMessage(id=new_id("msg"), status="in_progress"), index, padding)
+        message = OutputMessage(id=new_id("msg"), status="in_progress", phase=began.phase or UNSET)
+        return OpenMessage(message, index, padding)
     if began.kind == "reasoning":
-        return OpenReasoning(Reasoning(id=new_id("rs"), status="in_progress"), index, padding, show_summary)
+        return OpenReasoning(Reasoning(id=new_id("rs"), status="in_progress"), index, padding, reasoning)
     tool = offered.get(began.name)
     name = tool.name if tool else began.name
     namespace = tool.namespace if tool and tool.namespace else UNSET
+    is_async = True if tool and tool.is_async else UNSET
     if began.kind == "function_call":
         call = FunctionCall(
-            id=new_id("fc"), status="in_progress", call_id=new_id("call"), name=name, namespace=namespace
+            id=new_id("fc"),
+            status="in_progress",
+            call_id=new_id("call"),
+            name=name,
+            namespace=namespace,
+            is_async=is_async,
         )
         return OpenFunctionCall(call, index, padding)
     custom = CustomToolCall(
-        id=new_id("ctc"), status="in_progress", call_id=new_id("call"), name=name, namespace=namespace
+        id=new_id("ctc"),
+        status="in_progress",
+        call_id=new_id("call"),
+        name=name,
+        namespace=namespace,
+        is_async=is_async,
     )
     return OpenCustomCall(custom, index, padding)

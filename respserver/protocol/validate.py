@@ -6,10 +6,11 @@ byte for byte those of the turn before are not looked at again (design.md sectio
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from respserver.errors import (
     InvalidField,
@@ -18,50 +19,34 @@ from respserver.errors import (
     UnknownParameter,
     UnsupportedParameter,
 )
+from respserver.protocol.choose import read_tool_choice
 from respserver.schema.codec import check_depth, decode, on_one_line
 from respserver.schema.input import read_input
+from respserver.schema.json_schema import check_strict
 from respserver.schema.request import (
+    MAX_COUNT,
     MAX_METADATA_PAIRS,
     OWN_METADATA,
+    PLAIN_TEXT,
     AppendRequest,
     CreateParams,
     CreateRequest,
+    Included,
     TextFormat,
 )
-from respserver.schema.tools import NO_TOOLS, ToolChoice, ToolSet, parse_tools
+from respserver.schema.tools import NO_TOOLS, ToolSet, parse_tools
 
 Fields = dict[str, Raw]
 Transport = Literal["websocket", "http"]
 
-INCLUDES = frozenset(
-    {
-        "file_search_call.results",
-        "web_search_call.results",
-        "web_search_call.action.sources",
-        "message.input_image.image_url",
-        "computer_call_output.output.image_url",
-        "code_interpreter_call.outputs",
-        "reasoning.encrypted_content",
-        "message.output_text.logprobs",
-    }
-)
-"""protocol.md section 6.8."""
-NOT_YET = (
-    "conversation",
-    "prompt",
-    "context_management",
-    "background_options",
-    "moderation",
-    "image",
-    "access_programs",
-    "multi_agent",
-)
+INCLUDES = frozenset(get_args(Included))
+NOT_YET = ("conversation", "prompt", "context_management", "moderation")
 """Fields that change what is computed and that nothing here computes: refused, never ignored."""
 _LARGE = frozenset({"input", "tools"})
 _SMALL = frozenset(CreateParams.__struct_fields__)
 _KNOWN = _SMALL | _LARGE
 _APPEND_FIELDS = frozenset({"type", "input", "response_id", "stream_id", "client_metadata"})
-_NULL = Raw(b"null")
+NULL = Raw(b"null")
 _NOT_NESTED = "The fields stand beside 'type', not in 'response'."
 """For those who know the Realtime API's ``response.create``."""
 
@@ -70,19 +55,47 @@ _string = msgspec.json.Decoder(str)
 _text_format = msgspec.json.Decoder(TextFormat)
 
 
-class _NamedTool(msgspec.Struct):
-    type: str
-    name: str | None = None
+class _BackgroundOptions(msgspec.Struct):
+    completion_window: Literal["soonest", "2h", "8h"] = "soonest"
+    continuation_id: str | None = None
+
+    @property
+    def asks(self) -> bool:
+        return self.completion_window != "soonest"
 
 
-class _ToolChoice(msgspec.Struct):
-    type: str
-    name: str | None = None
-    mode: Literal["auto", "required"] = "auto"
-    tools: list[_NamedTool] | None = None
+class _Image(msgspec.Struct):
+    context_compression: Literal["auto", "enabled", "disabled"] = "auto"
+
+    @property
+    def asks(self) -> bool:
+        return self.context_compression == "enabled"
 
 
-_tool_choice = msgspec.json.Decoder(_ToolChoice)
+class _AccessPrograms(msgspec.Struct):
+    cyber: Literal["standard", "daybreak_blue", "daybreak_red"] = "standard"
+
+    @property
+    def asks(self) -> bool:
+        return self.cyber != "standard"
+
+
+class _MultiAgent(msgspec.Struct):
+    enabled: bool = False
+    max_concurrent_subagents: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None = None
+
+    @property
+    def asks(self) -> bool:
+        return self.enabled
+
+
+NOT_YET_IF_ASKED: Mapping[str, msgspec.json.Decoder[_BackgroundOptions | _Image | _AccessPrograms | _MultiAgent]] = {
+    "background_options": msgspec.json.Decoder(_BackgroundOptions),
+    "image": msgspec.json.Decoder(_Image),
+    "access_programs": msgspec.json.Decoder(_AccessPrograms),
+    "multi_agent": msgspec.json.Decoder(_MultiAgent),
+}
+"""Likewise, but for the values that ask for what is done anyway."""
 
 
 def read_create(
@@ -110,7 +123,7 @@ def read_create(
         params=params,
         items=read_input(given["input"]) if "input" in given else [],
         tools=_read_tools(given["tools"], last_tools) if "tools" in given else NO_TOOLS,
-        tool_choice=_read_tool_choice(params.tool_choice),
+        tool_choice=read_tool_choice(params.tool_choice),
         text_format=_read_text_format(params),
         unknown=unknown,
     )
@@ -123,8 +136,6 @@ def read_append(fields: Fields, strict: bool) -> AppendRequest:
     """Validate the fields of a ``response.append``. Raises an ``InvalidRequest`` that names the field."""
     _unknown(fields, _APPEND_FIELDS, strict)
     given = _given(fields)
-    if "stream_id" in given:
-        raise UnsupportedParameter("stream_id")
     if "input" not in given:
         raise MissingParameter("input")
     response_id = decode(_string, given["response_id"], "response_id") if "response_id" in given else None
@@ -155,7 +166,7 @@ def _hint(unknown: tuple[str, ...]) -> str:
 
 def _given(fields: Fields) -> Fields:
     """The fields but the null ones: null means the same as absence."""
-    return {name: raw for name, raw in fields.items() if raw != _NULL}
+    return {name: raw for name, raw in fields.items() if raw != NULL}
 
 
 def _small_fields(given: Fields) -> bytes:
@@ -168,11 +179,10 @@ def _check_transport(params: CreateParams, given: Fields, transport: Transport, 
     """Fields that belong to the other transport (F23)."""
     if params.background:
         raise UnsupportedParameter("background", f"is not supported over {_TRANSPORT_WORDS[transport]}.")
-    if "stream_id" in given:
-        raise UnsupportedParameter("stream_id", "is not supported: this server has only the default lane.")
     if transport == "http":
-        if params.generate is not None:
-            raise UnsupportedParameter("generate", "is only supported over WebSocket.")
+        for name in ("generate", "stream_id"):
+            if name in given:
+                raise UnsupportedParameter(name, "is only supported over WebSocket.")
     elif strict:
         for name in ("stream", "stream_options", "background"):
             if getattr(params, name) is not None:
@@ -192,13 +202,9 @@ def _check_support(params: CreateParams, given: Fields) -> None:
     for name in NOT_YET:
         if name in given:
             raise UnsupportedParameter(name)
-    for index, name in enumerate(params.include or ()):
-        if name not in INCLUDES:
-            raise InvalidField(f"include[{index}]", f"'{name}' is not one of the supported values.")
-        if name == "message.output_text.logprobs":
-            raise UnsupportedParameter(f"include[{index}]")
-    if params.top_logprobs:
-        raise UnsupportedParameter("top_logprobs")
+    for name, decoder in NOT_YET_IF_ASKED.items():
+        if name in given and decode(decoder, given[name], name).asks:
+            raise UnsupportedParameter(name)
     if params.metadata is not None:
         _check_metadata(params.metadata)
 
@@ -208,7 +214,8 @@ def _check_metadata(metadata: dict[str, str]) -> None:
     for name in OWN_METADATA:
         metadata.pop(name, None)
     if len(metadata) > MAX_METADATA_PAIRS:
-        problem = f"too many pairs. Expected at most {MAX_METADATA_PAIRS}."
+        expected = f"Expected an object with at most {MAX_METADATA_PAIRS} properties"
+        problem = f"too many properties. {expected}, but got {len(metadata)} properties instead."
         raise InvalidField("metadata", problem, "object_above_max_properties")
 
 
@@ -217,46 +224,9 @@ def _read_tools(raw: Raw, last: ToolSet) -> ToolSet:
     return last if text == last.raw else parse_tools(text)
 
 
-def _read_tool_choice(raw: Raw) -> ToolChoice:
-    if not raw:
-        return ToolChoice()
-    text = bytes(raw)
-    if text.startswith(b'"'):
-        mode = decode(_string, text, "tool_choice")
-        if mode not in ("none", "auto", "required"):
-            raise InvalidField("tool_choice", f"'{mode}' is not one of 'none', 'auto', 'required'.")
-        return ToolChoice(mode=mode)  # type: ignore[arg-type]  # narrowed by the check above
-    choice = decode(_tool_choice, text, "tool_choice")
-    if choice.type in ("function", "custom"):
-        if not choice.name:
-            raise MissingParameter("tool_choice.name")
-        return ToolChoice(
-            mode="required", names=(choice.name,), kind="function" if choice.type == "function" else "custom"
-        )
-    if choice.type == "allowed_tools":
-        return ToolChoice(mode=choice.mode, names=_allowed_names(choice))
-    raise UnsupportedParameter("tool_choice", f"of type '{choice.type}' is not supported by this server.")
-
-
-def _allowed_names(choice: _ToolChoice) -> tuple[str, ...]:
-    """The names that ``allowed_tools`` leaves: at least one, since no names mean that nothing is narrowed."""
-    if choice.tools is None:
-        raise MissingParameter("tool_choice.tools")
-    if not choice.tools:
-        raise InvalidField("tool_choice.tools", "expected at least one tool.", "empty_array")
-    names: list[str] = []
-    for index, tool in enumerate(choice.tools):
-        if tool.type not in ("function", "custom"):
-            raise UnsupportedParameter(f"tool_choice.tools[{index}]", f"of type '{tool.type}' is not supported.")
-        if not tool.name:
-            raise MissingParameter(f"tool_choice.tools[{index}].name")
-        names.append(tool.name)
-    return tuple(names)
-
-
 def _read_text_format(params: CreateParams) -> TextFormat:
     if params.text is None or not params.text.format:
-        return TextFormat()
+        return PLAIN_TEXT
     text_format = decode(_text_format, params.text.format, "text.format")
     check_depth(text_format.schema, "text.format.schema")
     if text_format.type == "json_schema":
@@ -264,4 +234,7 @@ def _read_text_format(params: CreateParams) -> TextFormat:
             raise MissingParameter("text.format.name")
         if text_format.schema is None:
             raise MissingParameter("text.format.schema")
+        if text_format.strict:
+            whose = f"response_format '{text_format.name}'"
+            check_strict(text_format.schema, whose, "text.format.schema", "invalid_json_schema")
     return text_format

@@ -45,7 +45,7 @@ _BOUNDS = (
     ("Expected `str` of length <= ", "string_above_max_length",
      "string too long. Expected a string with maximum length {}"),
     ("Expected `str` of length >= ", "empty_string", "empty string. Expected a string with minimum length {}"),
-    ("Expected `str` matching regex ", "invalid_type",
+    ("Expected `str` matching regex ", "invalid_value",
      "string does not match pattern. Expected a string that matches the pattern {}"),
 )  # fmt: skip
 """How msgspec's words begin, the API's code, and the API's words (protocol.md section 4.2)."""

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from respserver.schema.items import (
     MessagePart,
@@ -16,6 +16,7 @@ from respserver.schema.items import (
     ReasoningText,
     SummaryText,
 )
+from respserver.schema.logprobs import Logprob
 from respserver.schema.response import Response
 
 ContentPart = MessagePart | ReasoningText
@@ -112,7 +113,7 @@ class OutputTextDelta(Event, tag="response.output_text.delta"):
     output_index: int
     content_index: int
     delta: str
-    logprobs: list[Any] = msgspec.field(default_factory=list)  # Any: always empty here
+    logprobs: list[Logprob] = msgspec.field(default_factory=list)
     obfuscation: str | UnsetType = UNSET
 
 
@@ -123,7 +124,7 @@ class OutputTextDone(Event, tag="response.output_text.done"):
     output_index: int
     content_index: int
     text: str
-    logprobs: list[Any] = msgspec.field(default_factory=list)  # Any: always empty here
+    logprobs: list[Logprob] = msgspec.field(default_factory=list)
 
 
 class RefusalDelta(Event, tag="response.refusal.delta"):
@@ -216,6 +217,69 @@ class ReasoningSummaryTextDone(Event, tag="response.reasoning_summary_text.done"
     text: str
 
 
+class ReasoningTextDelta(Event, tag="response.reasoning_text.delta"):
+    """More text of a reasoning item, where that is shown."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class ReasoningTextDone(Event, tag="response.reasoning_text.done"):
+    """A part of a reasoning item is whole."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    text: str
+
+
+class SteerId(msgspec.Struct, kw_only=True, frozen=True):
+    """A submission of steering input."""
+
+    id: str
+    previous_response_id: str
+
+
+class SteerEcho(msgspec.Struct, kw_only=True):
+    """A submission that failed: its input as it came, and its id if it had one."""
+
+    id: str | UnsetType = UNSET
+    previous_response_id: str
+    input: Raw
+
+
+class SteerError(msgspec.Struct, kw_only=True, frozen=True):
+    """Why it failed."""
+
+    type: Literal["invalid_request_error"] = "invalid_request_error"
+    code: str
+    message: str
+
+
+class SteerAccepted(Event, tag="response.steer.accepted"):
+    """Steering input is queued, and not yet applied."""
+
+    steer: SteerId
+
+
+class SteerPending(Event, tag="response.steer.pending"):
+    """Steering input waits for the create that brings the outputs named here."""
+
+    steer: SteerId
+    required_input: list[RequiredInput]
+    reason: Literal["waiting_for_required_input"] = "waiting_for_required_input"
+
+
+class SteerFailed(Event, tag="response.steer.failed"):
+    """Steering input goes back: it was not accepted, or cannot be followed."""
+
+    steer: SteerEcho
+    error: SteerError
+
+
 class ErrorDetail(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The nested error object; all four keys are always there."""
 
@@ -244,6 +308,7 @@ class ErrorEvent(Event, tag="error"):
     error: ErrorDetail
 
 
+SteerEvent = SteerAccepted | SteerPending | SteerFailed
 ServerEvent = (
     ResponseCreated
     | ResponseInProgress
@@ -267,9 +332,19 @@ ServerEvent = (
     | ReasoningSummaryPartDone
     | ReasoningSummaryTextDelta
     | ReasoningSummaryTextDone
+    | ReasoningTextDelta
+    | ReasoningTextDone
+    | SteerAccepted
+    | SteerPending
+    | SteerFailed
 )
 Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
 DeltaEvent = (
-    OutputTextDelta | RefusalDelta | FunctionCallArgumentsDelta | CustomToolCallInputDelta | ReasoningSummaryTextDelta
+    OutputTextDelta
+    | RefusalDelta
+    | FunctionCallArgumentsDelta
+    | CustomToolCallInputDelta
+    | ReasoningSummaryTextDelta
+    | ReasoningTextDelta
 )
 TERMINAL_TYPES = frozenset({"response.completed", "response.incomplete", "response.failed"})

@@ -1,8 +1,8 @@
 """Reading the ``input`` of a request: a string, or items that are typed one by one.
 
 Lenient on the way in (design.md section 8, "items in"): a missing ``type`` means message, content is a string or
-parts, unknown kinds pass through. Each item's raw JSON is copied out of the frame, so that a stored item never keeps a
-whole message alive.
+parts, unknown kinds pass through. Content parts are ``parts.py``'s, kinds that are only passed through ``opaque.py``'s.
+Each item's raw JSON is copied out of the frame, so that a stored item never keeps a whole message alive.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from respserver.errors import InvalidField, UnsupportedParameter
+from respserver.errors import InvalidField
 from respserver.schema.codec import decode, encode, join, split_array
 from respserver.schema.items import (
     AdditionalToolsItem,
     CallOutputItem,
+    CompactionItem,
     FunctionCallItem,
     InputItem,
     InputPart,
+    ItemReference,
     MessageItem,
     OpaqueItem,
     ReasoningItem,
     Role,
 )
+from respserver.schema.opaque import read_opaque
+from respserver.schema.parts import Part, read_parts
 
 MAX_ID = 64
 """Characters of an item's id (F15)."""
@@ -33,20 +37,17 @@ _ID_PREFIXES = {"message": "msg", "function_call": "fc", "custom_tool_call": "ct
 """How ids of the kinds that this server makes begin (protocol.md section 3.5)."""
 
 
-UNRESOLVED = frozenset({"item_reference"})
-"""Items that stand for others. Nothing here looks them up, and a context without them would be silently another."""
-
-
 class _Head(msgspec.Struct):
     type: str | None = None
     id: str | None = None
-    call_id: str | None = None
+    role: Raw = Raw(b"")
 
 
 class _Message(msgspec.Struct):
     role: Role
-    content: str | list[InputPart]
+    content: str | list[Part]
     id: str | None = None
+    phase: Literal["commentary", "final_answer"] | None = None
 
 
 class _FunctionCall(msgspec.Struct):
@@ -56,6 +57,7 @@ class _FunctionCall(msgspec.Struct):
     namespace: str | None = None
     id: str | None = None
     status: str | None = None
+    is_async: bool | None = msgspec.field(name="async", default=None)
 
 
 class _CustomCall(msgspec.Struct):
@@ -65,11 +67,12 @@ class _CustomCall(msgspec.Struct):
     namespace: str | None = None
     id: str | None = None
     status: str | None = None
+    is_async: bool | None = msgspec.field(name="async", default=None)
 
 
 class _CallOutput(msgspec.Struct):
     call_id: str
-    output: str | list[InputPart]
+    output: str | list[Part]
     id: str | None = None
 
 
@@ -78,10 +81,19 @@ class _Text(msgspec.Struct):
 
 
 class _Reasoning(msgspec.Struct):
-    summary: list[_Text] = []
+    summary: list[_Text] | None = None
     content: list[_Text] | None = None
     encrypted_content: str | None = None
     id: str | None = None
+
+
+class _Compaction(msgspec.Struct):
+    encrypted_content: str | None = None
+    id: str | None = None
+
+
+class _Reference(msgspec.Struct):
+    id: str
 
 
 class _AdditionalTools(msgspec.Struct):
@@ -96,7 +108,9 @@ _function_call = msgspec.json.Decoder(_FunctionCall)
 _custom_call = msgspec.json.Decoder(_CustomCall)
 _call_output = msgspec.json.Decoder(_CallOutput)
 _reasoning = msgspec.json.Decoder(_Reasoning)
+_compaction = msgspec.json.Decoder(_Compaction)
 _additional_tools = msgspec.json.Decoder(_AdditionalTools)
+_reference = msgspec.json.Decoder(_Reference)
 
 
 def read_input(raw: Raw | bytes, param: str = "input") -> list[InputItem]:
@@ -116,17 +130,28 @@ def user_message(text: str) -> MessageItem:
     return MessageItem(raw=raw, role="user", parts=[InputPart(type="input_text", text=text)])
 
 
+def check_sizes(items: list[InputItem], limit: int) -> None:
+    """Refuse images and files of more than ``limit`` bytes."""
+    for index, item in enumerate(items):
+        if isinstance(item, OpaqueItem):
+            _check_size(item.size, limit, f"input[{index}]", is_image=True)
+        elif isinstance(item, MessageItem | CallOutputItem):
+            field = "content" if isinstance(item, MessageItem) else "output"
+            for at, part in enumerate(item.parts):
+                if part.size:
+                    _check_size(part.size, limit, f"input[{index}].{field}[{at}]", is_image=part.type == "input_image")
+
+
 def _read_item(raw: bytes, param: str) -> InputItem:
     head = decode(_head, raw, param)
-    kind = "message" if head.type is None else head.type
-    if kind in UNRESOLVED:
-        raise UnsupportedParameter(param, f"of type '{kind}' is not supported: send the item itself.")
+    kind = head.type
+    if kind is None:
+        # A reference may leave its type out as well: it is known by what it has not.
+        kind = "message" if head.role or head.id is None else "item_reference"
     if head.id is not None:
         _check_id(head.id, kind, join(param, "id"))
     reader = _READERS.get(kind)
-    if reader is not None:
-        return reader(raw, param)
-    return OpaqueItem(raw=raw, kind=kind, id=head.id, call_id=head.call_id)
+    return read_opaque(raw, kind, param) if reader is None else reader(raw, param)
 
 
 def _check_id(item_id: str, kind: str, param: str) -> None:
@@ -140,9 +165,16 @@ def _check_id(item_id: str, kind: str, param: str) -> None:
         raise InvalidField(param, f"'{item_id}'. Expected an ID that begins with '{prefix}'.", "invalid_id_prefix")
 
 
+def _check_size(size: int, limit: int, param: str, *, is_image: bool) -> None:
+    if size > limit:
+        problem = f"the {'image' if is_image else 'file'} has {size} bytes. Expected at most {limit}."
+        raise InvalidField(param, problem, "image_file_too_large" if is_image else "file_too_large")
+
+
 def _read_message(raw: bytes, param: str) -> InputItem:
     item = decode(_message, raw, param)
-    return MessageItem(raw=raw, role=item.role, parts=_parts(item.content), id=item.id)
+    parts = read_parts(item.content, join(param, "content"))
+    return MessageItem(raw=raw, role=item.role, parts=parts, id=item.id, phase=item.phase)
 
 
 def _read_function_call(raw: bytes, param: str) -> InputItem:
@@ -175,6 +207,7 @@ def _call(
         namespace=item.namespace,
         id=item.id,
         complete=item.status != "incomplete",
+        is_async=bool(item.is_async),
     )
 
 
@@ -190,27 +223,34 @@ def _output(raw: bytes, kind: Literal["function_call_output", "custom_tool_call_
     item = decode(_call_output, raw, param)
     if not item.call_id:
         raise _empty(join(param, "call_id"))
-    return CallOutputItem(raw=raw, kind=kind, call_id=item.call_id, parts=_parts(item.output), id=item.id)
+    parts = read_parts(item.output, join(param, "output"))
+    return CallOutputItem(raw=raw, kind=kind, call_id=item.call_id, parts=parts, id=item.id)
 
 
 def _read_reasoning(raw: bytes, param: str) -> InputItem:
     item = decode(_reasoning, raw, param)
     return ReasoningItem(
         raw=raw,
-        summary=[part.text for part in item.summary],
+        summary=[part.text for part in item.summary or ()],
         content=[part.text for part in item.content or ()],
         encrypted_content=item.encrypted_content,
         id=item.id,
+        has_summary=item.summary is not None,
     )
+
+
+def _read_compaction(raw: bytes, param: str) -> InputItem:
+    item = decode(_compaction, raw, param)
+    return CompactionItem(raw=raw, encrypted_content=item.encrypted_content, id=item.id)
+
+
+def _read_reference(raw: bytes, param: str) -> InputItem:
+    return ItemReference(raw=raw, id=decode(_reference, raw, param).id)
 
 
 def _read_additional_tools(raw: bytes, param: str) -> InputItem:
     item = decode(_additional_tools, raw, param)
     return AdditionalToolsItem(raw=raw, tools=Raw(bytes(item.tools)), id=item.id)
-
-
-def _parts(content: str | list[InputPart]) -> list[InputPart]:
-    return [InputPart(type="input_text", text=content)] if isinstance(content, str) else content
 
 
 def _empty(param: str) -> InvalidField:
@@ -224,5 +264,7 @@ _READERS: dict[str, Callable[[bytes, str], InputItem]] = {
     "function_call_output": _read_function_output,
     "custom_tool_call_output": _read_custom_output,
     "reasoning": _read_reasoning,
+    "compaction": _read_compaction,
+    "item_reference": _read_reference,
     "additional_tools": _read_additional_tools,
 }

@@ -42,12 +42,20 @@ class TextParam(msgspec.Struct, kw_only=True):
             self.format = ABSENT
 
 
+FormatName = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
+
+
 class TextFormat(msgspec.Struct, kw_only=True, frozen=True):
     """``text.format`` (protocol.md section 6.7)."""
 
-    type: Literal["text", "json_object", "json_schema"] = "text"
-    name: str | None = None
+    type: Literal["text", "json_object", "json_schema"]
+    name: FormatName | None = None
     schema: dict[str, Any] | None = None  # Any: a JSON schema, the engine's to read
+    strict: bool | None = None
+    description: str | None = None
+
+
+PLAIN_TEXT = TextFormat(type="text")
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
@@ -57,9 +65,25 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 
 class PromptCacheOptions(msgspec.Struct, kw_only=True):
-    """What is read of ``prompt_cache_options``."""
+    """The ``prompt_cache_options`` field of a request."""
 
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: Literal["30m", "12h"] | None = None
+    comparison_response_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     prewarm: bool | None = None
+
+
+Included = Literal[
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+]
+"""protocol.md section 6.8."""
 
 
 class CreateParams(msgspec.Struct, kw_only=True):
@@ -88,7 +112,7 @@ class CreateParams(msgspec.Struct, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     text: TextParam | None = None
     reasoning: ReasoningConfig | None = None
-    include: list[str] | None = None
+    include: list[Included] | None = None
     truncation: Literal["auto", "disabled"] | None = None
     context_management: Raw = ABSENT
     metadata: dict[ShortText, Annotated[str, Meta(max_length=MAX_METADATA_VALUE)]] | None = None
@@ -114,20 +138,29 @@ class CreateRequest(msgspec.Struct, kw_only=True):
     items: list[InputItem]
     tools: ToolSet = NO_TOOLS
     tool_choice: ToolChoice = ToolChoice()
-    text_format: TextFormat = TextFormat()
+    text_format: TextFormat = PLAIN_TEXT
     unknown: tuple[str, ...] = ()
     """Names of fields that the API does not have; counted and logged by name."""
 
-    @property
-    def warm_up(self) -> bool:
-        """Prepare state without sampling (``generate:false``, protocol.md section 2.2)."""
-        options = self.params.prompt_cache_options
-        return self.params.generate is False or bool(options and options.prewarm)
+    warm_up: bool = False
+    """Prepare state without sampling (``generate:false``, protocol.md section 2.2)."""
+    stored: bool = True
+    """Whether the response goes to the store."""
+    compares_with: str | None = None
+    """The response that the request wants its reuse of the prompt to be compared with."""
+    top_logprobs: int | None = None
+    """How many of the most likely tokens are wanted at each place; None if no log probabilities are. Either field asks
+    for them (protocol.md section 6.8)."""
 
-    @property
-    def stored(self) -> bool:
-        """Whether the response goes to the store."""
-        return self.params.store is not False
+    def __post_init__(self) -> None:
+        """Say once what several fields come to; a turn asks for it many times."""
+        params = self.params
+        options = params.prompt_cache_options
+        self.warm_up = params.generate is False or bool(options and options.prewarm)
+        self.stored = params.store is not False
+        self.compares_with = options.comparison_response_id if options else None
+        wants_logprobs = params.include is not None and "message.output_text.logprobs" in params.include
+        self.top_logprobs = params.top_logprobs or (0 if wants_logprobs else None)
 
 
 class AppendRequest(msgspec.Struct, kw_only=True):

@@ -15,11 +15,20 @@ from respserver.schema.items import OutputItem
 ResponseStatus = Literal["in_progress", "completed", "failed", "incomplete", "cancelled", "queued"]
 
 
+class CacheWriteDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """What is newly kept, by how long the request wants it kept at least."""
+
+    ttl_30m_tokens: int = 0
+    ttl_12h_tokens: int = 0
+
+
 class InputTokensDetails(msgspec.Struct, frozen=True, kw_only=True):
     """How many input tokens were reused, and how many were newly kept for reuse."""
 
     cached_tokens: int = 0
     cache_write_tokens: int = 0
+    cache_write_tokens_details: CacheWriteDetails | UnsetType = UNSET
+    """Present if the request has ``prompt_cache_options``."""
 
 
 class OutputTokensDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +83,23 @@ class TextConfig(msgspec.Struct, frozen=True, kw_only=True):
     verbosity: str = "medium"
 
 
+class CacheOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The request's ``prompt_cache_options``, echoed."""
+
+    mode: Literal["implicit", "explicit"] = "implicit"
+    ttl: Literal["30m", "12h"] = "30m"
+    comparison_response_id: str | None = None
+
+
+class CacheDiagnostics(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the compared response's prompt this one could reuse, and why not more."""
+
+    type: Literal["cache_hit", "cache_miss", "comparison_response_not_found", "unavailable"]
+    reason: str | UnsetType = UNSET
+    cache_missed_tokens: int | UnsetType = UNSET
+    comparison_reusable_tokens: int | UnsetType = UNSET
+
+
 class Response(msgspec.Struct, kw_only=True):
     """A response as created, in_progress and terminal events, JSON answers and GET show it."""
 
@@ -83,6 +109,7 @@ class Response(msgspec.Struct, kw_only=True):
     status: ResponseStatus = "in_progress"
     background: bool = False
     completed_at: int | None = None
+    conversation: None = None
     error: ResponseError | None = None
     frequency_penalty: float = 0.0
     incomplete_details: IncompleteDetails | None = None
@@ -90,11 +117,16 @@ class Response(msgspec.Struct, kw_only=True):
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     model: str
+    moderation: None = None
     output: list[OutputItem] = msgspec.field(default_factory=list)
     parallel_tool_calls: bool = True
     presence_penalty: float = 0.0
     previous_response_id: str | None = None
+    prompt: None = None
+    prompt_cache_diagnostics: CacheDiagnostics | UnsetType = UNSET
+    """Present in the terminal Response if the request asks for a comparison."""
     prompt_cache_key: str | None = None
+    prompt_cache_options: CacheOptions | None = None
     prompt_cache_retention: str | None = None
     reasoning: ReasoningConfig = ReasoningConfig()
     safety_identifier: str | None = None

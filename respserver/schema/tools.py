@@ -7,13 +7,14 @@ repeated definitions cost one comparison. Kinds that this server does not know p
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw, UnsetType
 
 from respserver.errors import MissingParameter
 from respserver.schema.codec import MAX_DEPTH, check_depth, decode, encode, on_one_line, split_array, split_object
+from respserver.schema.json_schema import MAX_TOLD, check_strict
 
 DEFAULT_NAMESPACE = "functions"
 """Calls of tools in this namespace carry no ``namespace`` field: it is where plain tools live (Codex' lite shape)."""
@@ -22,6 +23,13 @@ DEFAULT_NAMESPACE = "functions"
 def qualified_name(namespace: str | UnsetType | None, name: str) -> str:
     """A tool's name as the model sees and samples it: ``namespace.name``, or the bare name of a plain tool."""
     return f"{namespace}.{name}" if namespace and namespace != DEFAULT_NAMESPACE else name
+
+
+class Other(NamedTuple):
+    """What ``tool_choice`` tells tools by that are no functions and have no name of their own."""
+
+    type: str
+    server_label: str = ""
 
 
 class ToolDef(msgspec.Struct, kw_only=True, frozen=True):
@@ -33,6 +41,8 @@ class ToolDef(msgspec.Struct, kw_only=True, frozen=True):
     parameters: Any = None  # Any: a JSON schema, the engine's to read
     format: Any = None  # Any: a custom tool's grammar, likewise
     namespace: str | None = None
+    is_async: bool = False
+    """Whether the output of its calls may come in any later turn."""
 
     @property
     def qualified_name(self) -> str:
@@ -50,18 +60,26 @@ class ToolSet(msgspec.Struct, kw_only=True, frozen=True):
     digest: bytes = b""
     by_name: dict[str, ToolDef] = {}
     """Callable definitions by qualified name."""
+    others: frozenset[Other] = frozenset()
+    """Definitions that nothing here calls: hosted tools, and those of which a client runs what the model says."""
 
 
 NO_TOOLS = ToolSet()
+Mode = Literal["none", "auto", "required"]
+"""Whether tools may be called, or must be."""
 
 
 class ToolChoice(msgspec.Struct, kw_only=True, frozen=True):
-    """The request's ``tool_choice`` in one form: a mode and, if it narrows the offer, the names it leaves."""
+    """The request's ``tool_choice`` in one form: a mode and, if it narrows the offer, what it leaves."""
 
-    mode: Literal["none", "auto", "required"] = "auto"
+    mode: Mode = "auto"
     names: tuple[str, ...] = ()
     kind: Literal["function", "custom"] | None = None
     """What the named tool must be, if the choice says so."""
+    others: tuple[Other, ...] = ()
+    """Tools without a name that it leaves."""
+    echo: Raw = Raw(b'"auto"')
+    """The choice as the Response shows it."""
 
 
 class _RawTool(msgspec.Struct, kw_only=True):
@@ -70,12 +88,33 @@ class _RawTool(msgspec.Struct, kw_only=True):
     description: str | None = None
     parameters: dict[str, Any] | bool | None = None  # Any: a JSON schema
     strict: bool | None = None
-    format: Any = None  # Any: a grammar
+    format: Raw = Raw(b"null")
+    output_schema: dict[str, Any] | bool | None = None  # Any: a JSON schema
+    allowed_callers: list[Literal["direct", "programmatic"]] | None = None
+    defer_loading: bool | None = None
+    is_async: bool | None = msgspec.field(name="async", default=None)
     tools: list[Raw] | None = None
+
+
+class _Format(msgspec.Struct):
+    """What a custom tool's input looks like."""
+
+    type: Literal["text", "grammar"]
+    syntax: Literal["lark", "regex"] | None = None
+    definition: str | None = None
+
+
+class _ToolSearch(msgspec.Struct):
+    """A search for deferred tools, by the service or by the client."""
+
+    description: str | None = None
+    execution: Literal["server", "client"] | None = None
+    parameters: dict[str, Any] | bool | None = None  # Any: a JSON schema
 
 
 class _Kind(msgspec.Struct):
     type: str
+    server_label: Any = None  # Any: read where it is a string; the rest of such a tool is not ours to judge
 
 
 MAX_TOOL_DEPTH = 2 * MAX_DEPTH
@@ -83,6 +122,8 @@ MAX_TOOL_DEPTH = 2 * MAX_DEPTH
 _kind = msgspec.json.Decoder(_Kind)
 _whole = msgspec.json.Decoder(float_hook=str)  # what is passed through unread may hold a number that is no float
 _tool = msgspec.json.Decoder(_RawTool)
+_format = msgspec.json.Decoder(_Format | None)
+_search = msgspec.json.Decoder(_ToolSearch)
 _FUNCTION_DEFAULTS = {"description": Raw(b"null"), "parameters": Raw(b"null"), "strict": Raw(b"true")}
 _READ = ("function", "custom", "namespace")
 
@@ -94,13 +135,22 @@ def parse_tools(raw: bytes, param: str = "tools") -> ToolSet:
     """
     entries = decode(split_array, raw, param)
     by_name: dict[str, ToolDef] = {}
+    others: set[Other] = set()
     echoes: list[bytes] = []
     for index, entry in enumerate(entries):
-        _collect(entry, f"{param}[{index}]", None, by_name)
-        check_depth(decode(_whole, entry, f"{param}[{index}]"), f"{param}[{index}]", MAX_TOOL_DEPTH)
+        place = f"{param}[{index}]"
+        kind = decode(_kind, entry, place)
+        if kind.type in _READ:
+            _collect(entry, place, None, by_name)
+        else:
+            if kind.type == "tool_search":
+                decode(_search, entry, place)
+            others.add(Other(kind.type, kind.server_label if isinstance(kind.server_label, str) else ""))
+        check_depth(decode(_whole, entry, place), place, MAX_TOOL_DEPTH)
         echoes.append(_echo(entry))
     echo = Raw(on_one_line(b"[" + b",".join(echoes) + b"]"))
-    return ToolSet(raw=raw, echo=echo, digest=hashlib.sha256(raw).digest(), by_name=by_name)
+    digest = hashlib.sha256(raw).digest()
+    return ToolSet(raw=raw, echo=echo, digest=digest, by_name=by_name, others=frozenset(others))
 
 
 def _collect(entry: Raw, param: str, namespace: str | None, by_name: dict[str, ToolDef]) -> None:
@@ -113,17 +163,37 @@ def _collect(entry: Raw, param: str, namespace: str | None, by_name: dict[str, T
         for index, inner in enumerate(tool.tools or ()):
             _collect(inner, f"{param}.tools[{index}]", tool.name, by_name)
         return
-    for field, value in (("parameters", tool.parameters), ("format", tool.format)):
-        check_depth(value, f"{param}.{field}")
+    _check_schemas(tool, tool.name, param)
     known = ToolDef(
         type=tool.type,
         name=tool.name,
         description=tool.description,
         parameters=tool.parameters,
-        format=tool.format,
+        format=_read_format(tool.format, f"{param}.format"),
         namespace=None if namespace == DEFAULT_NAMESPACE else namespace,
+        is_async=bool(tool.is_async),
     )
     by_name[known.qualified_name] = known
+
+
+def _check_schemas(tool: _RawTool, name: str, param: str) -> None:
+    for field, schema in (("parameters", tool.parameters), ("output_schema", tool.output_schema)):
+        check_depth(schema, f"{param}.{field}")
+    # Only where the client said so: the echo's ``true`` is the API's default, which falls back to what it can follow.
+    if tool.strict and tool.type == "function" and tool.parameters is not None:
+        whose, place = f"function '{name[:MAX_TOLD]}'", f"{param}.parameters"
+        check_strict(tool.parameters, whose, place, "invalid_function_parameters")
+
+
+def _read_format(raw: Raw, param: str) -> Any:  # Any: a grammar, or None
+    given = decode(_whole, raw, param)
+    check_depth(given, param)
+    form = decode(_format, raw, param)
+    if form is not None and form.type == "grammar":
+        for field in ("syntax", "definition"):
+            if getattr(form, field) is None:
+                raise MissingParameter(f"{param}.{field}")
+    return given
 
 
 def _echo(entry: Raw) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from respserver.state import ResponseState
+from respserver.state import ResponseState, StoredItem
 
 
 class Store(Protocol):
@@ -23,6 +23,13 @@ class Store(Protocol):
 
     async def touch(self, response_id: str, tenant: str) -> bool:
         """Whether ``load_chain`` would give the chain; counts as a use of all of it, and reads none of it."""
+        ...
+
+    async def load_item(self, item_id: str, tenant: str) -> StoredItem | None:
+        """An item of any response that ``load`` would give, by the item's own id (``state.find_item``); else None.
+
+        Counts as a use of that response. If several have an item of this id, any of them will do.
+        """
         ...
 
     async def save(self, state: ResponseState) -> None:

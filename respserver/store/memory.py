@@ -19,13 +19,15 @@ from dataclasses import dataclass, field
 import msgspec
 import trio
 
-from respserver.state import ResponseState, decode_state, encode_state
+from respserver.state import ResponseState, StoredItem, decode_state, encode_state, find_item
 
 _Key = tuple[str, str]
 """Tenant and response id: another tenant's id is not even looked at."""
 
 DECODED_AT_ONCE = 64
 """Records of a chain that are decoded between two checkpoints: well under 1 ms, so that a long chain stalls nobody."""
+ITEM_BYTES = 300
+"""About what an item's place in the index costs, its id included."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,20 +50,29 @@ class _Record:
     key: _Key
     parent_id: str | None
     data: bytes
+    item_ids: tuple[str, ...]
     branch: _Branch
     position: int
     forks: int = 0
     """How many branches hang on this record."""
     hidden: bool = False
 
+    @property
+    def size(self) -> int:
+        return _size(self.data, self.item_ids)
+
+    @property
+    def item_keys(self) -> list[_Key]:
+        return [(self.key[0], item_id) for item_id in self.item_ids]
+
 
 class MemoryStore:
     """Fulfils ``store.base.Store`` for one process; everything is gone when the process ends.
 
-    ``max_responses`` and ``max_bytes`` bound what is held, hidden records included; ``max_idle_seconds`` is how long a
-    branch may go unused, by the clock ``now`` (seconds, any origin). Loading, continuing and replacing are uses; a
-    whole chain is used with its tip by ``load_chain``, but not by the other methods, which stay independent of its
-    length.
+    ``max_responses`` and ``max_bytes`` bound what is held, hidden records and the index of items included;
+    ``max_idle_seconds`` is how long a branch may go unused, by the clock ``now`` (seconds, any origin). Loading,
+    continuing and replacing are uses; a whole chain is used with its tip by ``load_chain``, but not by the other
+    methods, which stay independent of its length.
 
     The newest record is always kept: if it doesn't fit beside its own past, the past goes and the record can still be
     loaded, though not continued. Only a record that is larger than ``max_bytes`` by itself is dropped silently.
@@ -76,6 +87,8 @@ class MemoryStore:
         self._now = now
         self._names = itertools.count(1)
         self._visible: dict[_Key, _Record] = {}
+        self._items: dict[_Key, dict[_Record, None]] = {}
+        """Which visible records have an item of an id, the newest last."""
         self._branches: OrderedDict[_Branch, None] = OrderedDict()
         """Branches that eviction can still take, the longest unused first."""
         self._count = 0
@@ -88,7 +101,7 @@ class MemoryStore:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the records held, hidden ones included."""
+        """Bytes of the records held, hidden ones and the index of items included."""
         return self._bytes
 
     async def load(self, response_id: str, tenant: str) -> ResponseState | None:
@@ -119,6 +132,17 @@ class MemoryStore:
         await trio.lowlevel.checkpoint()
         return bool(self._use_chain(response_id, tenant))
 
+    async def load_item(self, item_id: str, tenant: str) -> StoredItem | None:
+        """An item of a response that ``load`` would give, by the item's own id, or None."""
+        await trio.lowlevel.checkpoint()
+        self._expire()
+        holders = self._items.get((tenant, item_id))
+        if holders is None:
+            return None
+        record = next(reversed(holders))
+        self._use(record.branch)
+        return find_item(decode_state(record.data), item_id)
+
     async def save(self, state: ResponseState) -> None:
         """Keep a state, or replace it; a parent that is unknown by now makes it an orphan, which can only be loaded.
 
@@ -127,19 +151,19 @@ class MemoryStore:
         await trio.lowlevel.checkpoint()
         self._expire()
         key = (state.tenant, state.id)
-        data = encode_state(state)
+        data, item_ids = encode_state(state), tuple(state.item_ids)
+        size = _size(data, item_ids)
         old = self._visible.get(key)
-        if old is not None and (old.parent_id != state.previous_response_id or len(data) > self._max_bytes):
+        if old is not None and (old.parent_id != state.previous_response_id or size > self._max_bytes):
             self._hide(old)
-        if len(data) > self._max_bytes:
+        if size > self._max_bytes:
             return
-        self._make_room(key, state.previous_response_id, len(data))
+        self._make_room(key, state.previous_response_id, size)
         # Making room may have taken the record that was to be replaced, or the parent: look again.
         if (old := self._visible.get(key)) is not None:
-            self._bytes += len(data) - len(old.data)
-            old.data = data
+            self._replace(old, data, item_ids)
         else:
-            self._add(key, state.previous_response_id, data)
+            self._add(key, state.previous_response_id, data, item_ids)
 
     async def delete(self, response_id: str, tenant: str) -> bool:
         """Hide the id at once; False if there was nothing to hide. Living descendants keep their past."""
@@ -176,17 +200,36 @@ class MemoryStore:
             branch.used_at = self._now()
             self._branches.move_to_end(branch)
 
-    def _add(self, key: _Key, parent_id: str | None, data: builtins.bytes) -> None:
+    def _add(self, key: _Key, parent_id: str | None, data: builtins.bytes, item_ids: tuple[str, ...] = ()) -> None:
         parent = None if parent_id is None else self._visible.get((key[0], parent_id))
         if parent is not None and parent.branch.records[-1] is parent:
             branch = parent.branch
         else:
             branch = self._start_branch(parent, parent_id)
-        record = _Record(key, parent_id, data, branch, len(branch.records))
+        record = _Record(key, parent_id, data, item_ids, branch, len(branch.records))
         branch.records.append(record)
         self._visible[key] = record
+        self._index(record)
         self._count += 1
-        self._bytes += len(data)
+        self._bytes += record.size
+
+    def _replace(self, record: _Record, data: builtins.bytes, item_ids: tuple[str, ...]) -> None:
+        self._unindex(record)
+        self._bytes -= record.size
+        record.data, record.item_ids = data, item_ids
+        self._bytes += record.size
+        self._index(record)
+
+    def _index(self, record: _Record) -> None:
+        for key in record.item_keys:
+            self._items.setdefault(key, {})[record] = None
+
+    def _unindex(self, record: _Record) -> None:
+        for key in record.item_keys:
+            holders = self._items.get(key, {})
+            holders.pop(record, None)
+            if not holders:
+                self._items.pop(key, None)
 
     def _start_branch(self, parent: _Record | None, parent_id: str | None) -> _Branch:
         branch = _Branch(str(next(self._names)), parent, parent_id, self._now())
@@ -203,7 +246,7 @@ class MemoryStore:
         while self._branches:
             old = self._visible.get(key)
             count = self._count + (old is None)
-            held = self._bytes + size - (0 if old is None else len(old.data))
+            held = self._bytes + size - (0 if old is None else old.size)
             if count <= self._max_responses and held <= self._max_bytes:
                 return
             self._evict(next(iter(self._branches)))
@@ -227,6 +270,7 @@ class MemoryStore:
         if not record.hidden:
             record.hidden = True
             del self._visible[record.key]
+            self._unindex(record)
 
     def _free(self, branch: _Branch) -> None:
         """Free hidden records from the tip down, then down the branch that an emptied one hung on.
@@ -237,7 +281,7 @@ class MemoryStore:
             records = branch.records
             while records and records[-1].hidden and not records[-1].forks:
                 self._count -= 1
-                self._bytes -= len(records.pop().data)
+                self._bytes -= records.pop().size
             if records:
                 return
             self._branches.pop(branch, None)
@@ -245,6 +289,10 @@ class MemoryStore:
                 return
             branch.parent.forks -= 1
             branch = branch.parent.branch
+
+
+def _size(data: bytes, item_ids: tuple[str, ...]) -> int:
+    return len(data) + ITEM_BYTES * len(item_ids)
 
 
 def _decode(record: _Record) -> ResponseState:

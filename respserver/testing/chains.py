@@ -10,16 +10,24 @@ from respserver.store.base import Store
 TENANT = "tenant"
 
 
-def make_state(response_id: str, parent: str | None, *, tenant: str = TENANT, response: bytes = b"{}") -> ResponseState:
-    """A small state that continues ``parent``, or begins a chain."""
+def make_state(
+    response_id: str, parent: str | None, *, tenant: str = TENANT, response: bytes = b"{}", items: tuple[str, ...] = ()
+) -> ResponseState:
+    """A small state that continues ``parent``, or begins a chain; ``items`` are ids of output items."""
     return ResponseState(
         id=response_id,
         tenant=tenant,
         created_at=1_700_000_000,
         previous_response_id=parent,
         response=response,
-        items=[StoredItem("input", b'{"type":"message"}')],
+        items=[StoredItem("input", b'{"type":"message"}'), *(item_of(response_id, name) for name in items)],
+        item_ids=list(items),
     )
+
+
+def item_of(response_id: str, item_id: str) -> StoredItem:
+    """The item of this id as ``make_state`` puts it into a response."""
+    return StoredItem("output", b'{"type":"message","id":"%s","of":"%s"}' % (item_id.encode(), response_id.encode()))
 
 
 def full_state() -> ResponseState:
@@ -36,7 +44,7 @@ def full_state() -> ResponseState:
         body_ids=bytes(range(256)),
         fingerprint="tokenizer/1",
         head_key=b"\x00\x01",
-        open_calls=[OpenCall("call_1", "function_call", "shell"), OpenCall("call_2", "custom_tool_call", "a.b")],
+        open_calls=[OpenCall("call_1", "function_call", "shell"), OpenCall("call_2", "custom_tool_call", "a.b", False)],
         item_ids=["msg_1", "msg_2"],
         call_ids=["call_1", "call_2"],
         verdict="passed",

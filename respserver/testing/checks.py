@@ -19,6 +19,7 @@ from respserver.testing.chains import (
     continue_chain,
     full_state,
     ids_of,
+    item_of,
     make_state,
     plain,
     plain_chain,
@@ -156,6 +157,36 @@ async def nothing_continues_a_deleted_id(open_store: OpenStore) -> None:
         await require_chain(store, "b2", ["a", "b2"])
 
 
+async def items_are_found_by_their_own_ids(open_store: OpenStore) -> None:
+    """An item is loaded by its id, for its tenant alone, as long as a response that holds it can be loaded."""
+    async with aclosing(await open_store()) as store:
+        await store.save(make_state("a", None, items=("msg_1", "rs_1")))
+        await store.save(make_state("b", "a", items=("msg_2",)))
+        for item_id, holder in (("msg_1", "a"), ("rs_1", "a"), ("msg_2", "b")):
+            found = await store.load_item(item_id, TENANT)
+            require(found == item_of(holder, item_id), f"load_item gives {found} for {item_id}")
+            require(await store.load_item(item_id, "stranger") is None, "load_item gives out another tenant's item")
+        for unknown in ("msg_3", "a", ""):
+            require(await store.load_item(unknown, TENANT) is None, f"load_item knows '{unknown}'")
+        await store.save(make_state("b", "a", items=("msg_4",)))
+        require(await store.load_item("msg_2", TENANT) is None, "load_item knows an item of a replaced record")
+        require(await store.load_item("msg_4", TENANT) == item_of("b", "msg_4"), "load_item misses a replaced record's")
+
+
+async def items_are_hidden_with_their_responses(open_store: OpenStore) -> None:
+    """An item goes with the last response that holds it, also if a living chain runs through that."""
+    async with aclosing(await open_store()) as store:
+        await store.save(make_state("a", None, items=("msg_1", "msg_2")))
+        await store.save(make_state("b", "a", items=("msg_3",)))
+        await store.save(make_state("again", None, items=("msg_1",)))
+        await store.delete("a", TENANT)
+        require(await store.load_item("msg_2", TENANT) is None, "load_item knows an item of a deleted response")
+        require(await store.load_item("msg_1", TENANT) == item_of("again", "msg_1"), "an item held twice is lost")
+        require(await store.load_item("msg_3", TENANT) == item_of("b", "msg_3"), "a living response's item is lost")
+        await store.delete("again", TENANT)
+        require(await store.load_item("msg_1", TENANT) is None, "load_item knows an item whose responses are deleted")
+
+
 async def a_deep_chain_loads_in_order(open_store: OpenStore) -> None:
     """A thousand turns are no matter, and none to delete either."""
     async with aclosing(await open_store()) as store:
@@ -235,6 +266,8 @@ STORE_CHECKS: tuple[Callable[[OpenStore], Awaitable[None]], ...] = (
     a_deleted_id_is_unknown_at_once,
     descendants_outlive_a_deleted_past,
     nothing_continues_a_deleted_id,
+    items_are_found_by_their_own_ids,
+    items_are_hidden_with_their_responses,
     a_deep_chain_loads_in_order,
     tasks_do_not_disturb_each_other,
     cancellation_leaves_it_usable,

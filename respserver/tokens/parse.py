@@ -3,7 +3,8 @@
 The form is the one of ``render.py``. A model can sample anything, so every sequence of ids means something here and
 nothing raises:
 
-- what follows START up to the next mark is a role, and ignored: the model can only speak for itself;
+- what follows START up to the next mark is a role: the model can only speak for itself, so that nothing is read off it
+  but the phase of a message;
 - an item begins when its kind is known, a call when its whole name is; one that is cut before that never begins;
 - a mark that does not belong into the open item, START too, ends that item as incomplete and begins another;
 - text or a mark outside any item begins one, as if START stood before it;
@@ -15,11 +16,12 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from enum import Enum, auto
 from typing import Literal
 
 import msgspec
 
+from respserver.schema.logprobs import Logprob
+from respserver.tokens.roles import PHASE_OF_ROLE
 from respserver.tokens.special import SPECIAL_COUNT, Special
 
 ItemKind = Literal["message", "reasoning", "function_call", "custom_tool_call"]
@@ -27,10 +29,11 @@ PartKind = Literal["text", "refusal", "thought"]
 
 
 class ItemBegan(msgspec.Struct, frozen=True, gc=False):
-    """An item begins. ``name`` is a call's qualified name."""
+    """An item begins. ``name`` is a call's qualified name, ``phase`` a message's if the model said one."""
 
     kind: ItemKind
     name: str = ""
+    phase: str = ""
 
 
 class PartBegan(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +48,13 @@ class TextDelta(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
+class ScoredText(msgspec.Struct, frozen=True):
+    """A ``TextDelta`` of a message, with the log probabilities of its tokens (``logprobs.py``)."""
+
+    text: str
+    logprobs: tuple[Logprob, ...]
+
+
 class PartEnded(msgspec.Struct, frozen=True, gc=False):
     """The open part is over."""
 
@@ -55,17 +65,11 @@ class ItemEnded(msgspec.Struct, frozen=True, gc=False):
     complete: bool
 
 
-Delta = ItemBegan | PartBegan | TextDelta | PartEnded | ItemEnded
+Delta = ItemBegan | PartBegan | TextDelta | ScoredText | PartEnded | ItemEnded
 
 
-class _At(Enum):
-    """Where in the form the last id left us."""
-
-    BETWEEN = auto()
-    ROLE = auto()
-    NAME = auto()
-    TEXT = auto()
-
+_At = Literal["between", "role", "name", "text"]
+"""Where in the form the last id left us. Compared for every token, and members of an enum are slow to get at."""
 
 _PARTS: dict[int, tuple[ItemKind, PartKind]] = {
     Special.SEP: ("message", "text"),
@@ -86,10 +90,11 @@ class OutputParser:
         self._token_bytes = token_bytes
         self._begun = b""
         """The first bytes of a character that is not complete."""
-        self._at = _At.BETWEEN
+        self._at: _At = "between"
         self._kind: ItemKind | None = None
         """The open item's; a call has it from its mark on, before it begins."""
         self._name: list[str] = []
+        self._role: list[bytes] = []
         self._position = 0
         self._item_start = 0
         self._thought = 0
@@ -97,12 +102,17 @@ class OutputParser:
     @property
     def between_items(self) -> bool:
         """Whether the ids so far are whole items: no frame is open."""
-        return self._at is _At.BETWEEN
+        return self._at == "between"
+
+    @property
+    def in_message_text(self) -> bool:
+        """Whether a part of a message is open."""
+        return self._at == "text" and self._kind == "message"
 
     @property
     def unshown(self) -> int:
         """How many of the last ids belong to a frame of which no delta tells yet: its role, or a call's name."""
-        return self._position - self._item_start if self._at in (_At.ROLE, _At.NAME) else 0
+        return self._position - self._item_start if self._at in ("role", "name") else 0
 
     @property
     def reasoning_tokens(self) -> int:
@@ -120,7 +130,7 @@ class OutputParser:
         for position, token in enumerate(ids, self._position):
             if not SPECIAL_COUNT <= token < size:
                 deltas += self._mark(token, position)
-            elif self._at is _At.TEXT:
+            elif self._at == "text":
                 text = self._decode(table[token])
                 if text:
                     deltas.append(TextDelta(text))
@@ -138,17 +148,18 @@ class OutputParser:
 
     def _mark(self, token: int, position: int) -> list[Delta]:
         """Obey a special token; ids that are none do nothing."""
-        if token == Special.SEP and self._at is _At.NAME:
+        if self._at == "name" and token == Special.SEP:
             return self._call_named()
         if token in _PARTS:
             return self._part(*_PARTS[token], position)
         if token in _CALLS:
             deltas = self._make_room(position)
-            self._at, self._kind = _At.NAME, _CALLS[token]
+            self._at, self._kind = "name", _CALLS[token]
             return deltas
         if token == Special.START:
             deltas = self._close(position, complete=False)
-            self._at, self._item_start = _At.ROLE, position
+            self._at, self._item_start = "role", position
+            self._role.clear()
             return deltas
         if token == Special.END:
             return self._end(position + 1)
@@ -156,9 +167,10 @@ class OutputParser:
 
     def _stray(self, data: bytes, position: int) -> list[Delta]:
         """Take text where no text is open: a piece of a name, of a role, or the start of a message without frame."""
-        if self._at is _At.ROLE:
+        if self._at == "role":
+            self._role.append(data)
             return []
-        if self._at is _At.NAME:
+        if self._at == "name":
             self._name.append(self._decode(data))
             return []
         deltas = self._part("message", "text", position)
@@ -167,16 +179,21 @@ class OutputParser:
 
     def _part(self, kind: ItemKind, part: PartKind, position: int) -> list[Delta]:
         """Begin a part: the next one of the open item, or the first one of a new item."""
-        if self._at is _At.TEXT and self._kind == kind:
+        if self._at == "text" and self._kind == kind:
             return [*self._end_text(), PartBegan(part)]
+        phase = self._phase() if kind == "message" else ""
         deltas = self._make_room(position)
-        self._at, self._kind = _At.TEXT, kind
-        return [*deltas, ItemBegan(kind), PartBegan(part)]
+        self._at, self._kind = "text", kind
+        return [*deltas, ItemBegan(kind, phase=phase), PartBegan(part)]
+
+    def _phase(self) -> str:
+        """What the role of the frame that is only now becoming an item says of a message's phase."""
+        return PHASE_OF_ROLE.get(b"".join(self._role), "") if self._at == "role" else ""
 
     def _make_room(self, position: int) -> list[Delta]:
         """Get ready for a mark that begins an item: inside a frame that has only said its role, or in one of its own
         that begins at the mark."""
-        if self._at is _At.ROLE:
+        if self._at == "role":
             return []
         deltas = self._close(position, complete=False)
         self._item_start = position
@@ -187,23 +204,24 @@ class OutputParser:
         assert self._kind is not None  # _mark sets it together with NAME
         name = "".join(self._name) + self._rest()
         self._name.clear()
-        self._at = _At.TEXT
+        self._at = "text"
         return [ItemBegan(self._kind, name)]
 
     def _end(self, position: int) -> list[Delta]:
         """Obey END; an item whose kind or name is whole only now begins and ends in one."""
-        if self._at is _At.ROLE:
-            self._at = _At.BETWEEN
-            return [ItemBegan("message"), ItemEnded(True)]
-        began = self._call_named() if self._at is _At.NAME else []
+        if self._at == "role":
+            phase = self._phase()
+            self._at = "between"
+            return [ItemBegan("message", phase=phase), ItemEnded(True)]
+        began = self._call_named() if self._at == "name" else []
         return began + self._close(position, complete=True)
 
     def _close(self, position: int, *, complete: bool) -> list[Delta]:
         """End the item that is open, if one is; ``position`` is the first one behind it."""
-        ended: list[Delta] = [*self._end_text(), ItemEnded(complete)] if self._at is _At.TEXT else []
+        ended: list[Delta] = [*self._end_text(), ItemEnded(complete)] if self._at == "text" else []
         if self._kind == "reasoning":
             self._thought += position - self._item_start
-        self._at, self._kind = _At.BETWEEN, None
+        self._at, self._kind = "between", None
         self._name.clear()
         self._rest()
         return ended

@@ -10,7 +10,12 @@ Every item is framed by itself, so that a context is its items one after another
     function output  START "tool" CALL name (SEP text)* END
     custom output    START "tool" CUSTOM name (SEP text)* END
     added tools      START "tools" SEP json END
+    compaction       the items that it holds
     anything else    START "item" SEP json END
+
+A role may say a phase, as in "assistant commentary" (``roles.py``). An image or a file is a text part with its kind in
+brackets and as many PAD as it takes room, which no text can spell. The arguments ``{}`` are no text at all: models call
+tools without arguments in either way, and the client is shown ``{}`` for both (F13).
 
 The head in front of them is ``START "system" SEP instructions END`` and ``START "tools" SEP json END``, each left out
 if there is nothing to say. What the server made and what a client replays of it render to the same ids. ``parse.py``
@@ -25,11 +30,13 @@ from typing import Literal, assert_never
 from respserver.schema.items import (
     AdditionalToolsItem,
     CallOutputItem,
+    CompactionItem,
     CustomToolCall,
     FunctionCall,
     FunctionCallItem,
     InputItem,
     InputPart,
+    ItemReference,
     MessageItem,
     OpaqueItem,
     OutputItem,
@@ -40,16 +47,18 @@ from respserver.schema.items import (
     RefusalPart,
 )
 from respserver.schema.tools import NO_TOOLS, qualified_name
+from respserver.tokens.roles import PHASES, role_text
 from respserver.tokens.special import Special
 from respserver.tokens.tokenizer import Tokenizer
 
-TEMPLATE_VERSION = 1
+TEMPLATE_VERSION = 2
 """Counts up when the same item comes to other ids, so that ids of an older form are never mixed in."""
 
 Pieces = list[int | str]
 """A rendering before it is tokenised: ids of special tokens, and texts."""
 CallKind = Literal["function_call", "custom_tool_call"]
 PartKind = Literal["text", "refusal"]
+NO_ARGUMENTS = "{}"
 
 _CALL_MARK = {
     "function_call": Special.CALL,
@@ -76,18 +85,19 @@ class Template:
         """What stands before the items: the instructions, and the JSON array of tools just as it was sent."""
         pieces: Pieces = []
         if instructions:
-            pieces += _framed("system", instructions)
+            pieces += _framed_text("system", instructions)
         if tools_raw != NO_TOOLS.raw:
-            pieces += _framed("tools", _text(tools_raw))
+            pieces += _framed_text("tools", _text(tools_raw))
         return pieces
 
     def item(self, item: InputItem | OutputItem) -> Pieces:
         """One item, from a client or from the server."""
         match item:
-            case MessageItem(role=role, parts=parts):
-                return message_pieces(role, [_input_part(part) for part in parts])
-            case OutputMessage(role=role, content=content):
-                return message_pieces(role, [_output_part(part) for part in content])
+            case MessageItem(role=role, phase=phase, parts=parts):
+                known = phase if phase in PHASES else None  # the client's text is none of the model's marks
+                return _framed(role_text(role, known), [_input_part(part) for part in parts])
+            case OutputMessage(role=role, phase=phase, content=content):
+                return message_pieces(role_text(role, phase or None), [_output_part(part) for part in content])
             case FunctionCallItem(kind=kind, namespace=namespace, name=name, arguments=text):
                 return call_pieces(kind, qualified_name(namespace, name), text)
             case FunctionCall(namespace=namespace, name=name, arguments=text):
@@ -95,17 +105,29 @@ class Template:
             case CustomToolCall(namespace=namespace, name=name, input=text):
                 return call_pieces("custom_tool_call", qualified_name(namespace, name), text)
             case CallOutputItem(kind=output_kind, name=name, parts=parts):
-                return _output_pieces(output_kind, name, [_input_part(part)[1] for part in parts])
-            case ReasoningItem(summary=summary, content=thoughts):
-                return reasoning_pieces(summary or thoughts)
+                return _output_pieces(output_kind, name, parts)
+            case ReasoningItem(thoughts=thoughts):
+                return reasoning_pieces(thoughts)
             case Reasoning():
-                return reasoning_pieces([part.text for part in item.summary or item.content])
+                return reasoning_pieces([part.text for part in item.content or item.summary])
+            case CompactionItem(items=items):
+                return [piece for inner in items for piece in self.item(inner)]
             case AdditionalToolsItem(tools=tools):
-                return _framed("tools", _text(bytes(tools)))
-            case OpaqueItem(raw=raw):
-                return _framed("item", _text(raw))
+                return _framed_text("tools", _text(bytes(tools)))
+            case OpaqueItem(tools=tools) if tools is not None:
+                return _framed_text("tools", _text(bytes(tools)))
+            case OpaqueItem(raw=raw, shown=shown, pads=pads):
+                return _framed("item", [_text_part(_text(shown or raw), pads)])
+            case ItemReference():
+                raise AssertionError("a reference is resolved before anything is rendered")
             case _:  # pragma: no cover - the type checker sees that every kind stands above
                 assert_never(item)
+
+    def sampled_reasoning(self, ids: Sequence[int]) -> Pieces:
+        """The pieces of a reasoning item that the model sampled: an item as it is shown may say less."""
+        starts = [at for at, token in enumerate(ids) if token == Special.THINK]
+        ends = [*starts[1:], len(ids)]
+        return reasoning_pieces([self.tokenizer.decode(ids[at:end]) for at, end in zip(starts, ends, strict=True)])
 
     def tokenise(self, pieces: Pieces) -> list[int]:
         """The ids of pieces."""
@@ -156,25 +178,42 @@ def reasoning_pieces(texts: Sequence[str]) -> Pieces:
 
 def call_pieces(kind: CallKind, name: str, text: str) -> Pieces:
     """A tool call: the qualified name, and the arguments or the input."""
-    return [Special.START, "assistant", _CALL_MARK[kind], name, Special.SEP, text, Special.END]
-
-
-def _output_pieces(kind: str, name: str, texts: Iterable[str]) -> Pieces:
-    pieces: Pieces = [Special.START, "tool", _CALL_MARK[kind], name]
-    for text in texts:
-        pieces += (Special.SEP, text)
+    pieces: Pieces = [Special.START, "assistant", _CALL_MARK[kind], name, Special.SEP]
+    if kind != "function_call" or text != NO_ARGUMENTS:
+        pieces.append(text)
     return [*pieces, Special.END]
 
 
-def _framed(role: str, text: str) -> Pieces:
+def _output_pieces(kind: str, name: str, parts: Iterable[InputPart]) -> Pieces:
+    pieces: Pieces = [Special.START, "tool", _CALL_MARK[kind], name]
+    for part in parts:
+        pieces += _text_part(_words(part), part.pads)
+    return [*pieces, Special.END]
+
+
+def _framed(role: str, parts: Iterable[Pieces]) -> Pieces:
+    return [Special.START, role, *(piece for part in parts for piece in part), Special.END]
+
+
+def _framed_text(role: str, text: str) -> Pieces:
     return message_pieces(role, [("text", text)])
 
 
-def _input_part(part: InputPart) -> tuple[PartKind, str]:
-    """A part as kind and text. Images, files and what else has no text are only named, as in ``[input_image]``."""
+def _input_part(part: InputPart) -> Pieces:
     if part.type == "refusal":
-        return "refusal", part.refusal or ""
-    return "text", f"[{part.type}]" if part.text is None else part.text
+        return [Special.REFUSAL, _words(part)]
+    return _text_part(_words(part), part.pads)
+
+
+def _text_part(text: str, pads: int) -> Pieces:
+    return [Special.SEP, text, *[Special.PAD] * pads]
+
+
+def _words(part: InputPart) -> str:
+    """A part's text. Images, files and what else has none are only named, as in ``[input_image]``."""
+    if part.type == "refusal":
+        return part.refusal or ""
+    return f"[{part.type}]" if part.text is None or part.pads else part.text
 
 
 def _output_part(part: OutputText | RefusalPart) -> tuple[PartKind, str]:

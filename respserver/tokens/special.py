@@ -28,6 +28,8 @@ class Special(IntEnum):
     """The name of a function follows."""
     CUSTOM = 7
     """The name of a custom tool follows."""
+    PAD = 8
+    """Takes the room of what is not text: an image or a file stands as its name and so many of these."""
 
     @property
     def text(self) -> str:

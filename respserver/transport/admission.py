@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 import msgspec
 
 from respserver.auth import KeyRing
 from respserver.config import Config
 from respserver.errors import ApiError, OriginNotAllowed, ShuttingDown, WebSocketDisabled
+from respserver.origins import canonical, is_same_host
 from respserver.transport.app import RESPONSES_PATHS
-from respserver.transport.head import BadHandshake, origin_form
+from respserver.transport.head import check_handshake, origin_form
 from respserver.transport.lifetime import Headers
 from respserver.transport.refusals import log_refusal
 from respserver.transport.signpost import unknown_socket
@@ -32,6 +33,7 @@ class Admission:
         self._config = config
         self._keys = keys
         self._is_stopping = is_stopping
+        self._allowed = frozenset(map(canonical, config.allow_origin))
 
     def admit(self, target: str, headers: Headers) -> Admitted | ApiError:
         """Admit an upgrade, or give the error that refuses it."""
@@ -53,10 +55,9 @@ class Admission:
             raise WebSocketDisabled
         if self._is_stopping():
             raise ShuttingDown
-        _check_origin(headers, self._config.allow_origin)
+        _check_origin(headers, self._allowed)
         tenant = self._keys.authenticate(_header(headers, "authorization"))
-        if _header(headers, "sec-websocket-key") is None:
-            raise BadHandshake("It has no Sec-WebSocket-Key.")
+        check_handshake(headers)
         return Admitted(tenant=tenant, default_model=parse_qs(query).get("model", [None])[0])
 
 
@@ -65,21 +66,13 @@ def _refused(error: ApiError, target: str) -> ApiError:
     return error
 
 
-def _check_origin(headers: Headers, allowed: tuple[str, ...]) -> None:
+def _check_origin(headers: Headers, allowed: frozenset[str | None]) -> None:
     """Browsers send ``Origin``, other clients do not: a foreign page must not use a local server (F25)."""
-    origin = _header(headers, "origin")
-    if origin is None or origin in allowed:
-        return
-    host = _host_of(origin)
-    if not host or host != _header(headers, "host"):
-        raise OriginNotAllowed(f"Origin '{origin}' is not allowed.")
-
-
-def _host_of(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return None
+    host = _header(headers, "host")
+    for origin in (value for name, value in headers if name == "origin"):  # there is no more than one, if all is well
+        page = canonical(origin)
+        if page is None or not (page in allowed or is_same_host(page, host)):
+            raise OriginNotAllowed(f"Origin '{origin}' is not allowed.")
 
 
 def _header(headers: Headers, name: str) -> str | None:

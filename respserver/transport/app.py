@@ -25,6 +25,7 @@ from respserver.logger import get_logger
 from respserver.schema.codec import encode, read_object
 from respserver.transport import resources, signpost
 from respserver.transport.bodies import inflate
+from respserver.transport.cors import Cors
 from respserver.transport.head import error_body
 from respserver.transport.http import HttpTurns, SsePort, chunks
 from respserver.transport.keep_alive import Message, Receive, Send
@@ -60,7 +61,7 @@ def make_app(services: Services, turns: HttpTurns, keys: KeyRing) -> QuartTrio:
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False  # a path with two slashes is unknown; a redirect would be HTML
-    _add_frame(app, services, keys)
+    _add_frame(app, services, keys, Cors(services.config.cors_origin))
     _add_errors(app, services)
     for path in RESPONSES_PATHS:
         _add_responses(app, path, services, turns)
@@ -68,13 +69,16 @@ def make_app(services: Services, turns: HttpTurns, keys: KeyRing) -> QuartTrio:
     return app
 
 
-def _add_frame(app: QuartTrio, services: Services, keys: KeyRing) -> None:
+def _add_frame(app: QuartTrio, services: Services, keys: KeyRing, cors: Cors) -> None:
     @app.before_request
-    async def open_request() -> None:
+    async def open_request() -> Response | None:
         g.started = time.perf_counter()
         g.request_id = services.new_id("req")
+        if request.method == "OPTIONS":
+            return _options()
         if request.endpoint not in OPEN_TO_ALL:
             g.tenant = keys.authenticate(request.headers.get("Authorization"))
+        return None
 
     @app.after_request
     async def close_request(response: Response) -> Response:
@@ -82,6 +86,9 @@ def _add_frame(app: QuartTrio, services: Services, keys: KeyRing) -> None:
         response.headers["openai-version"] = API_VERSION
         started = g.get("started", time.perf_counter())
         response.headers["openai-processing-ms"] = str(int((time.perf_counter() - started) * 1000))
+        if "tenant" in g:
+            response.headers.update(services.rates.headers(g.tenant))
+        response.headers.update(cors.fields(request.headers, response.headers.get("Allow")))
         return response
 
     @app.get("/healthz")
@@ -143,18 +150,37 @@ def _add_errors(app: QuartTrio, services: Services) -> None:
             is_endpoint = request.path.rstrip("/") in RESPONSES_PATHS
             websocket = services.config.websocket
             answer = _error(
-                signpost.wrong_method(request.method, request.path, is_endpoint=is_endpoint, websocket=websocket)
+                signpost.wrong_method(_method(), request.path, is_endpoint=is_endpoint, websocket=websocket)
             )
-            answer.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
+            answer.headers["Allow"] = _allow(error)
             return answer
         if error.code in (404, 405):
-            return _error(signpost.unknown(request.method, request.path))
+            return _error(signpost.unknown(_method(), request.path))
         return _error(InvalidRequest(error.description or "Bad request.", status=error.code))
 
     @app.errorhandler(Exception)
     async def fault(error: Exception) -> Response:
         log.error("request_fault", request_id=g.get("request_id", ""), exc_info=error)
         return _error(ServerError())
+
+
+def _options() -> Response:
+    """What a path takes. Browsers ask ahead of a request (preflight), and without its key."""
+    problem = request.routing_exception
+    if not isinstance(problem, WerkzeugMethodNotAllowed):  # no rule has OPTIONS, so that every path has a problem
+        raise signpost.unknown(request.method, request.path)
+    response = Response(b"", status=204, headers={"Allow": _allow(problem)})
+    del response.headers["Content-Type"], response.headers["Content-Length"]  # of nothing (RFC 9110 section 8.6)
+    return response
+
+
+def _allow(error: WerkzeugMethodNotAllowed) -> str:
+    return ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))
+
+
+def _method() -> str:
+    """As it is told in errors: the answer to HEAD is that to GET, so it must not be shorter by a word."""
+    return "GET" if request.method == "HEAD" else request.method
 
 
 def _names_an_operation() -> bool:

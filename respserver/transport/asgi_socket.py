@@ -17,7 +17,7 @@ from respserver.config import Limits
 from respserver.errors import ApiError
 from respserver.logger import get_logger
 from respserver.message_socket import SocketClosed
-from respserver.transport.head import error_body
+from respserver.transport.head import error_body, refusal_fields
 from respserver.transport.lifetime import (
     CLOSE_SECONDS,
     NO_CLOSE_FRAME,
@@ -154,8 +154,7 @@ class AsgiSocket:
 
 
 async def _refuse(send: Send, error: ApiError) -> None:
-    fields = {"content-type": "application/json", "connection": "close", **error.headers}
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in refusal_fields(error).items()]
     await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": error_body(error), "more_body": False})
 

@@ -15,6 +15,8 @@ import msgspec
 
 from respserver.errors import ApiError
 
+VERSION = "13"
+"""Of WebSocket: the only one that there is (RFC 6455 section 4.1)."""
 NOWHERE = "/*"
 """A path that no server of ours has."""
 
@@ -56,6 +58,14 @@ class BadHandshake(ApiError):
         super().__init__(f"The request is not a valid WebSocket handshake. {problem}".rstrip())
 
 
+class WrongVersion(BadHandshake):
+    """The handshake is of another version of WebSocket than there is (RFC 6455 section 4.4)."""
+
+    status = 426
+    code = "unsupported_websocket_version"
+    hints = (("sec-websocket-version", VERSION),)
+
+
 class HeadReader:
     """Takes a connection's first bytes until they hold a request head. ``limit`` is its greatest size in bytes."""
 
@@ -89,10 +99,10 @@ class HeadReader:
             raise HeadTooLarge(self._limit)
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
         target = request.target.decode("ascii")
-        return Head(target, headers, received[:size], received[size:], upgrades=_is_upgrade(request, headers))
+        return Head(target, headers, received[:size], received[size:], upgrades=is_upgrade(request, headers))
 
 
-def _is_upgrade(request: h11.Request, headers: list[tuple[str, str]]) -> bool:
+def is_upgrade(request: h11.Request, headers: list[tuple[str, str]]) -> bool:
     """RFC 6455 section 4.2.1, points 1 to 4: the parts that tell what is asked for."""
     return (
         request.method == b"GET"
@@ -104,6 +114,17 @@ def _is_upgrade(request: h11.Request, headers: list[tuple[str, str]]) -> bool:
 
 def _tokens(headers: list[tuple[str, str]], wanted: str) -> set[str]:
     return {token.strip().lower() for name, value in headers if name == wanted for token in value.split(",")}
+
+
+def check_handshake(headers: list[tuple[str, str]]) -> None:
+    """Raises ``BadHandshake`` and ``WrongVersion`` for an upgrade that the libraries would refuse without a word."""
+    fields = dict(headers)
+    if "sec-websocket-key" not in fields:
+        raise BadHandshake("It has no Sec-WebSocket-Key.")
+    if "sec-websocket-version" not in fields:
+        raise BadHandshake("It has no Sec-WebSocket-Version.")
+    if fields["sec-websocket-version"].strip() != VERSION:
+        raise WrongVersion(f"The only version is {VERSION}.")
 
 
 def origin_form(target: str) -> str:
@@ -126,20 +147,21 @@ def origin_form(target: str) -> str:
 def answer(error: ApiError) -> bytes:
     """A whole HTTP response that refuses: the error's status, its envelope as JSON, and the end of the connection."""
     body = error_body(error)
-    fields = {
-        "Content-Type": "application/json",
-        "Content-Length": str(len(body)),
-        "Connection": "close",
-        **error.headers,
-    }
-    if error.status == HTTPStatus.UPGRADE_REQUIRED:
-        # RFC 9110 section 15.5.22 demands the header. It names what we do speak, not what was just refused.
-        fields["Upgrade"] = "HTTP/1.1"
+    fields = {"content-length": str(len(body)), **refusal_fields(error)}
     lines = [
         f"HTTP/1.1 {error.status} {_phrase(error.status)}",
         *(f"{name}: {value}" for name, value in fields.items()),
     ]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def refusal_fields(error: ApiError) -> dict[str, str]:
+    """The header of an answer that refuses an upgrade, or any connection."""
+    fields = {"content-type": "application/json", "connection": "close", **error.headers}
+    if error.status == HTTPStatus.UPGRADE_REQUIRED:
+        # RFC 9110 section 15.5.22 demands it. It names what we do speak, not what was just refused.
+        fields["upgrade"] = "websocket" if isinstance(error, WrongVersion) else "HTTP/1.1"
+    return fields
 
 
 def error_body(error: ApiError) -> bytes:

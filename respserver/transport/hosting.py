@@ -30,7 +30,7 @@ from respserver.config import Limits
 from respserver.errors import ApiError, InvalidRequest, ShuttingDown
 from respserver.logger import get_logger
 from respserver.transport.frame_meter import FrameMeter
-from respserver.transport.head import HeadTooLarge, answer, origin_form
+from respserver.transport.head import HeadTooLarge, answer, check_handshake, is_upgrade, origin_form
 from respserver.transport.keep_alive import BodyTooSlow, Requests
 from respserver.transport.lifespan import AsgiApp, lifespan
 from respserver.transport.lifetime import CLOSE_SECONDS, TOO_BIG
@@ -43,6 +43,7 @@ KEEP_ALIVE_SECONDS = 75.0
 """Longer than the pools of common clients keep a connection, so that they close first and never lose a request."""
 MESSAGE_SOCKET_BYTES = 4 << 10
 """Read at once behind an upgrade: hypercorn lets no other task run before it is through all frames of one read."""
+LAST = (b"connection", b"close")
 EXTENSIONS = b"sec-websocket-extensions"
 MANY_REQUESTS = 1 << 62
 """Hypercorn closes a connection after a number of requests; there is no reason to."""
@@ -231,7 +232,14 @@ class Http1(H11Protocol):
                 nursery.start_soon(stream.app_put, told)
 
     async def stream_send(self, event: Event) -> None:
-        """Pass on what a request's stream writes."""
+        """Pass on what a request's stream writes.
+
+        An answer that does not wait for the body (404, 405, 401) says that the connection ends with it: hypercorn
+        closes it then, and a client that was not told would lose its next request.
+        """
+        if isinstance(event, Response) and self.connection.their_state is h11.SEND_BODY:
+            others = [pair for pair in event.headers if pair != LAST]  # a server that stops says so, too
+            event = Response(event.stream_id, headers=[*others, LAST], status_code=event.status_code)
         await super().stream_send(event)
         if isinstance(event, Response):
             self._answered.set()
@@ -240,8 +248,10 @@ class Http1(H11Protocol):
         """Hypercorn looks for HTTP/2 here. An ``Upgrade: h2c`` is ignored, as RFC 9110 section 7.8 has it."""
 
     async def _create_stream(self, request: h11.Request) -> None:
-        if not request.http_version.startswith(b"1."):
-            self._refuse(InvalidRequest("Only HTTP/1.1 is served.", status=505))
+        try:
+            _check(request, self.config.h11_max_incomplete_size)
+        except ApiError as error:
+            self._refuse(error, request)
             await self.send(raw.Closed())
             return
         self._answered = trio.Event()
@@ -261,7 +271,7 @@ class Http1(H11Protocol):
             self._meter = FrameMeter(self.config.websocket_max_message_size)
             behind, connection.buffer = connection.buffer, bytearray()
             await self.handle(raw.RawData(bytes(behind)))
-        elif stream.closed:  # not even a handshake: no app ends this connection
+        elif stream.closed:  # not even a handshake in hypercorn's eyes: no app ends this connection
             await self.send(raw.Closed())
 
     async def _send_error_response(self, status_code: int) -> None:
@@ -271,8 +281,9 @@ class Http1(H11Protocol):
         else:
             self._refuse(InvalidRequest("The request is not valid HTTP/1.1.", status=status_code))
 
-    def _refuse(self, error: ApiError) -> None:
-        log_refusal(error)
+    def _refuse(self, error: ApiError, request: h11.Request | None = None) -> None:
+        known = () if request is None else (request.method.decode("ascii"), request.target.decode("ascii"))
+        log_refusal(error, *known)
         self.view.end_with(answer(error))
         self.view.ending.set()
 
@@ -297,6 +308,18 @@ class Http1Server(TCPServer):
             made.send,
         )
         await super()._read_data()
+
+
+def _check(request: h11.Request, head_bytes: int) -> None:
+    """Raises for what no app should see; h11 looks at the size of a head only while it is incomplete."""
+    if not request.http_version.startswith(b"1."):
+        raise InvalidRequest("Only HTTP/1.1 is served.", status=505)
+    if len(request.target) + sum(len(name) + len(value) for name, value in request.headers) > head_bytes:
+        raise HeadTooLarge(head_bytes)
+    if request.method == b"GET":
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
+        if is_upgrade(request, headers):
+            check_handshake(headers)
 
 
 def _plain(request: h11.Request) -> h11.Request:

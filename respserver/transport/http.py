@@ -16,7 +16,7 @@ from respserver.errors import ApiError, ServerError
 from respserver.logger import get_logger
 from respserver.protocol import sse
 from respserver.protocol.chain import Pause
-from respserver.protocol.commands import Reject, StartTurn
+from respserver.protocol.commands import Create, Reject
 from respserver.protocol.connection import Connection
 from respserver.protocol.lane import Lane, error_detail
 from respserver.protocol.validate import Fields
@@ -27,6 +27,7 @@ from respserver.turn.record import rejected_record
 from respserver.turn.routing import KeptRoute
 from respserver.turn.run import TurnResult, run_turn
 from respserver.turn.services import Services
+from respserver.turn.slots import TurnSlots
 from respserver.turn.stopwatch import Stopwatch
 
 log = get_logger("respserver.http")
@@ -42,6 +43,7 @@ class JsonPort:
         self.lane = lane
         self.tenant = tenant
         self.connection_id = request_id
+        self.own_slots: TurnSlots | None = None
         self.kept_route = KeptRoute(services.router)
 
     def send(self, events: list[Event]) -> None:
@@ -151,18 +153,18 @@ class HttpTurns:
         connection = Connection(Mode.SHIPPED, "http", strict=self._services.config.strict)
         port = JsonPort(connection.lane, self._services, tenant=tenant, request_id=request_id)
         connection.closing = self._closing
-        start = _start(connection, fields, watch)
-        if isinstance(start, Reject):
-            assert start.create is not None  # nothing else comes from here
+        taken = _take(connection, fields, watch)
+        if isinstance(taken, Reject):
+            assert taken.create is not None  # nothing else comes from here
             self._services.metrics.refused += 1
-            self._services.post.submit(rejected_record(start.create, port, start.error), watch)
-            raise start.error
+            self._services.post.submit(rejected_record(taken.create, port, taken.error), watch)
+            raise taken.error
         interrupt = Interrupt()
         self._running.add(interrupt)  # before its task runs: a shutdown in between must wait for it
-        if not start.request.params.stream:
-            return await self._play(start, port, interrupt, watch)
+        if taken.request is None or not taken.request.params.stream:
+            return await self._play(taken, port, interrupt, watch)
         stream = SsePort(connection.lane, self._services, tenant=tenant, request_id=request_id)
-        self._nursery.start_soon(self._stream, start, stream, interrupt, watch)
+        self._nursery.start_soon(self._stream, taken, stream, interrupt, watch)
         try:
             await stream.begun.wait()
         except trio.Cancelled:
@@ -188,20 +190,20 @@ class HttpTurns:
             self._idle = trio.Event()
             await self._idle.wait()
 
-    async def _play(self, start: StartTurn, port: JsonPort, interrupt: Interrupt, watch: Stopwatch) -> TurnResult:
+    async def _play(self, create: Create, port: JsonPort, interrupt: Interrupt, watch: Stopwatch) -> TurnResult:
         try:
-            return await run_turn(start, port, self._services, interrupt, watch)
+            return await run_turn(create, port, self._services, interrupt, watch)
         finally:
             self._running.discard(interrupt)
             self._idle.set()
             if port.lane.latest is not None:
                 self._services.kept.keep(port.tenant, port.lane.latest)
 
-    async def _stream(self, start: StartTurn, port: SsePort, interrupt: Interrupt, watch: Stopwatch) -> None:
+    async def _stream(self, create: Create, port: SsePort, interrupt: Interrupt, watch: Stopwatch) -> None:
         """Run a stream's turn. It runs in the server's own nursery: nothing may come out of here (F37)."""
         try:
             with port.scope:
-                result = await self._play(start, port, interrupt, watch)
+                result = await self._play(create, port, interrupt, watch)
                 if result.response is None:
                     port.refused = result.error
         except Exception:
@@ -217,16 +219,16 @@ async def chunks(port: SsePort) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _start(connection: Connection, fields: Fields, watch: Stopwatch) -> StartTurn | Reject:
-    """Read the one create of a request."""
+def _take(connection: Connection, fields: Fields, watch: Stopwatch) -> Create | Reject:
+    """Read the one create of a request; a ``Reject`` if it cannot be served."""
     watch.begin("validate")
     delivery = connection.receive_create(fields, 0.0)
     if isinstance(delivery, Reject):
         return delivery
-    start = delivery.lane.begin(delivery.event)
-    assert isinstance(start, StartTurn | Reject)  # a fresh lane has nothing to resume
+    create = delivery.event
+    assert isinstance(create, Create)  # nothing else is read from a body
     watch.begin("queue")
-    return start
+    return create if create.error is None else Reject(error=create.error, create=create)
 
 
 def _type_of(event: Event) -> str:

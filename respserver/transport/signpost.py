@@ -23,6 +23,7 @@ ENDPOINTS = (
     "GET /v1/responses/ID",
     "DELETE /v1/responses/ID",
     "GET /v1/models",
+    "GET /v1/models/NAME",
     "GET /healthz",
 )
 WEBSOCKET_ENDPOINT = "WebSocket /v1/responses"

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from respserver.errors import PreviousResponseNotFound
 from respserver.protocol.chain import Context, Past, name_outputs
-from respserver.schema.input import read_input
-from respserver.schema.items import InputItem
 from respserver.schema.tools import ToolDef, parse_tools
 from respserver.state import ResponseState, StoredItem
 from respserver.tokens.buffer import TokenBuffer
 from respserver.tokens.render import Template
 from respserver.turn.rendering import render_items
+from respserver.turn.replay import read_stored
 from respserver.turn.services import Services
 
 
@@ -41,7 +40,7 @@ async def hydrate(response_id: str, tenant: str, services: Services) -> Context:
 
 async def rerender(context: Context, template: Template, tenant: str, services: Services) -> None:
     """Render a context's whole past again, for a route with another tokenizer or template."""
-    items = name_outputs(read_items(past_items(context)))
+    items = name_outputs(read_stored(past_items(context), tenant, services.sealer))
     context.buffer = TokenBuffer()
     context.buffer.extend(await render_items(template, tenant, items, services))
     context.fingerprint = template.fingerprint
@@ -56,11 +55,6 @@ def past_items(context: Context) -> list[StoredItem]:
         turns.append(past.items)
         past = past.before
     return [item for items in reversed(turns) for item in items]
-
-
-def read_items(stored: list[StoredItem]) -> list[InputItem]:
-    """Stored items, typed again."""
-    return read_input(b"[" + b",".join(item.json for item in stored) + b"]")
 
 
 def _common_fingerprint(states: list[ResponseState]) -> str:

@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import trio
 
-from respserver.errors import InvalidField, InvalidRequest, PreviousResponseNotFound
-from respserver.protocol.chain import Context, pair
+from respserver.errors import PreviousResponseNotFound, UnsupportedParameter
+from respserver.protocol.chain import Context, left_open, pair
+from respserver.protocol.choose import choose_tools
 from respserver.protocol.commands import StartTurn
 from respserver.protocol.lane import Lane
-from respserver.schema.items import AdditionalToolsItem, InputItem
-from respserver.schema.request import CreateRequest
-from respserver.schema.tools import ToolDef, parse_tools
+from respserver.schema.items import InputItem, tools_of
+from respserver.schema.tools import ToolChoice, ToolDef, parse_tools
 from respserver.state import StoredItem
 from respserver.tokens.buffer import TokenBuffer
-from respserver.turn.hydrate import hydrate, past_items, read_items, rerender
+from respserver.turn.hydrate import hydrate, past_items, rerender
 from respserver.turn.record import MAX_NAME
+from respserver.turn.replay import read_stored, take_in
 from respserver.turn.routing import Route
-from respserver.turn.safety import Screening, Verdict, WholeContext, decode_verdict
+from respserver.turn.runs import fork_run
+from respserver.turn.safety import Verdict, WholeContext, decode_verdict
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
 
@@ -31,37 +33,44 @@ class Plan:
         context: Context,
         items: list[InputItem],
         added_tools: dict[str, ToolDef],
-        chosen_tools: tuple[str, ...],
+        offered: dict[str, ToolDef],
+        tool_choice: ToolChoice,
         verdict: Verdict,
+        start: StartTurn,
         tenant: str,
         services: Services,
-        *,
-        from_lane: bool,
     ) -> None:
         self.route = route
         self.context = context
         self.items = items
         """The new items, paired, in the order in which they are rendered."""
         self.offered_later = added_tools
-        """What ``additional_tools`` items of this turn add to the offer."""
-        self.chosen_tools = chosen_tools
-        """Qualified names that ``tool_choice`` narrows the offer to; empty is all."""
+        """What items of this turn add to the offer."""
+        self.offered = offered
+        """All tools that can be called, by qualified name."""
+        self.tool_choice = tool_choice
+        """What the request's leaves of the offer, as qualified names; none are all."""
         self.verdict = verdict
         """What the classifiers that speak first have said."""
         self._tenant = tenant
         self._services = services
-        self._from_lane = from_lane
-        self._owned = not from_lane
+        self.steers = start.steers
+        """The steering input that is part of ``items``."""
+        self._forked_from = start.parent.context if start.parent is not None and start.is_fork else None
+        self._owned = not _is_lanes_own(start)
 
     async def take_context(self, lane: Lane) -> Context:
         """Own the parent's context from here on; its calls are answered by the new items."""
-        context = self.context
-        if self._from_lane:
+        if not self._owned:
             lane.take()
-        self._owned = True
+            self.context = self.context.move()
+            self._owned = True
+        context = self.context
         if context.fingerprint != self.route.template.fingerprint:
             await rerender(context, self.route.template, self._tenant, self._services)
-        context.open_calls = {}
+        elif self._forked_from is not None:
+            await fork_run(self._forked_from, context, self._services.post.runs)
+        context.open_calls = left_open(context, self.items)
         context.added_tools.update(self.offered_later)
         return context
 
@@ -85,15 +94,17 @@ async def make_plan(start: StartTurn, port: Port, services: Services, watch: Sto
     try:
         return await _admit(start, port, route, context, services, watch)
     except BaseException:
-        if start.parent is None:  # the lane keeps its own
+        if not _is_lanes_own(start):  # the lane keeps that
             services.post.runs.close_soon(context)
         raise
 
 
 async def _parent_context(start: StartTurn, route: Route, tenant: str, services: Services) -> Context:
-    """What the turn goes on from: the lane's, a kept one, one from the store, or an empty one."""
+    """What the turn goes on from: the lane's, a copy of another lane's, a kept one, one from the store, or an empty
+    one."""
     if start.parent is not None:
-        return start.parent.context
+        # A copy is made before anything is waited for: from here on the other lane may go its own way.
+        return start.parent.context.fork() if start.is_fork else start.parent.context
     if start.hydrate is None:
         return Context(buffer=TokenBuffer(), fingerprint=route.template.fingerprint)
     key = tenant, start.hydrate
@@ -112,36 +123,53 @@ async def _admit(
     start: StartTurn, port: Port, route: Route, context: Context, services: Services, watch: Stopwatch
 ) -> Plan:
     request = start.request
-    items = pair(context, request.items)
-    added = _added_tools(request.items)
-    chosen = _chosen_tools(request, context.added_tools | added)
+    if request.top_logprobs is not None and not route.engine.gives_logprobs:
+        asked = "top_logprobs" if request.params.top_logprobs else "include"
+        raise UnsupportedParameter(asked, f"is not supported by the engine '{route.engine.name}': log probabilities.")
+    given = await take_in(request.items, context, port.tenant, services)
+    steered = [item for steer in start.steers for item in steer.items]  # user messages, which pair with nothing
+    items = [*steered, *pair(context, given)]
+    added = _added_tools(given)
+    offered = request.tools.by_name | context.added_tools | added
+    chosen = choose_tools(request.tool_choice, request.tools, offered)
     watch.begin("screen")
-    verdict = await screen_first(services.screening, context, [], items, decode_verdict(context.verdict))
+    verdict = await screen_first(services, port.tenant, context, [], items, decode_verdict(context.verdict))
     watch.begin("bind")
     for name in request.unknown:
         services.metrics.count_unknown(name[:MAX_NAME])
-    return Plan(
-        route, context, items, added, chosen, verdict, port.tenant, services, from_lane=start.parent is not None
-    )
+    return Plan(route, context, items, added, offered, chosen, verdict, start, port.tenant, services)
+
+
+def _is_lanes_own(start: StartTurn) -> bool:
+    """Whether the parent's context is still the lane's, until the turn takes it."""
+    return start.parent is not None and not start.is_fork
 
 
 async def screen_first(
-    screening: Screening, context: Context, since: list[StoredItem], items: list[InputItem], verdict: Verdict
+    services: Services,
+    tenant: str,
+    context: Context,
+    since: list[StoredItem],
+    items: list[InputItem],
+    verdict: Verdict,
 ) -> Verdict:
     """Ask the classifiers that must speak before anything is done with ``items``; ``since`` are the turn's own items
     that ``context`` does not know yet. Raises ``ContentPolicyViolation``."""
-    verdict = await screening.before(items, whole_context(context, since, items), verdict)
+    everything = whole_context(services, tenant, context, since, items)
+    verdict = await services.screening.before(items, everything, verdict)
     verdict.raise_if_blocked()
     return verdict
 
 
-def whole_context(context: Context, since: list[StoredItem], items: list[InputItem]) -> WholeContext:
+def whole_context(
+    services: Services, tenant: str, context: Context, since: list[StoredItem], items: list[InputItem]
+) -> WholeContext:
     """How a classifier that reads everything gets it: the past, the turn so far, the new items."""
     earlier = list(since)
 
     async def load() -> list[InputItem]:
         await trio.lowlevel.checkpoint()
-        return [*read_items([*past_items(context), *earlier]), *items]
+        return [*read_stored([*past_items(context), *earlier], tenant, services.sealer), *items]
 
     return load
 
@@ -149,30 +177,6 @@ def whole_context(context: Context, since: list[StoredItem], items: list[InputIt
 def _added_tools(items: list[InputItem]) -> dict[str, ToolDef]:
     added: dict[str, ToolDef] = {}
     for index, item in enumerate(items):
-        if isinstance(item, AdditionalToolsItem):
-            added.update(parse_tools(bytes(item.tools), f"input[{index}].tools").by_name)
+        if (tools := tools_of(item)) is not None:
+            added.update(parse_tools(tools, f"input[{index}].tools").by_name)
     return added
-
-
-def _chosen_tools(request: CreateRequest, added: dict[str, ToolDef]) -> tuple[str, ...]:
-    """The qualified names that ``tool_choice`` narrows the offer to; a bare name stands for the tool of any namespace.
-
-    Raises ``InvalidRequest`` for a name, or a kind, that is not on offer.
-    """
-    choice = request.tool_choice
-    offered = request.tools.by_name | added
-    if choice.mode == "required" and not offered:
-        raise InvalidRequest(
-            "'tool_choice' may only be 'required' when tools are on offer.", param="tool_choice", code="invalid_value"
-        )
-    if not choice.names:
-        return ()
-    known: dict[str, list[str]] = {}
-    for qualified, tool in offered.items():
-        if choice.kind in (None, tool.type):
-            for name in {qualified, tool.name}:
-                known.setdefault(name, []).append(qualified)
-    for name in choice.names:
-        if name not in known:
-            raise InvalidField("tool_choice", f"tool '{name}' is not among the tools on offer.")
-    return tuple(dict.fromkeys(qualified for name in choice.names for qualified in known[name]))

@@ -132,6 +132,8 @@ def _log_line(record: TurnRecord) -> None:
         fields["pauses"] = record.pauses
     if record.error_code:
         fields["error_code"] = record.error_code
+    if record.param:
+        fields["param"] = record.param
     if record.unknown:
         fields["unknown"] = ",".join(record.unknown)
     if record.verdict:

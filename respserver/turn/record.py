@@ -14,14 +14,13 @@ LEFT = "cancelled"
 """Status, for the log and the ledger, of a turn whose client went away before its end."""
 MAX_NAME = 64
 MAX_NAMES = 8
-"""How much is told of the names of fields that the API does not have: they are the client's text."""
+"""How much is told of names that are the client's text: of fields that the API does not have, of models unread."""
 _OWN_ID = re.compile(r"resp_[0-9A-Za-z_]{1,59}")
 
 
 def refusal_record(request: CreateRequest, port: Port, error: ApiError | None) -> TurnRecord:
     """A turn that was refused before ``response.created``, or left by its client, for post-inference."""
-    record = _record(request.params.previous_response_id, port, error)
-    record.model = request.params.model or ""
+    record = _record(request.params.previous_response_id, request.params.model, port, error)
     record.items_in = len(request.items)
     record.unknown = loggable_names(request.unknown)
     return record
@@ -30,20 +29,21 @@ def refusal_record(request: CreateRequest, port: Port, error: ApiError | None) -
 def rejected_record(create: Create, port: Port, error: ApiError) -> TurnRecord:
     """A create that did not become a turn, for post-inference; it may not have been understood at all."""
     if create.request is None:
-        return _record(create.previous_response_id, port, error)
+        return _record(create.previous_response_id, create.model[:MAX_NAME], port, error)
     return refusal_record(create.request, port, error)
 
 
-def _record(previous_response_id: str | None, port: Port, error: ApiError | None) -> TurnRecord:
+def _record(previous_response_id: str | None, model: str | None, port: Port, error: ApiError | None) -> TurnRecord:
     return TurnRecord(
         response_id="",
         previous_response_id=loggable(previous_response_id),
         connection_id=port.connection_id,
         transport=port.transport,
         tenant=port.tenant,
-        model="",
+        model=model or "",
         status=LEFT if error is None else "refused",
         error_code=error.code if error else None,
+        param=error.param[:MAX_NAME] if error and error.param else "",
     )
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import trio
 
-from respserver.schema.items import FunctionCall, InputItem, OutputItem
+from respserver.schema.items import InputItem, OutputItem, Reasoning
 from respserver.schema.tools import ToolSet
 from respserver.tokens.render import Pieces, Template
 from respserver.tokens.special import Special
@@ -44,11 +44,10 @@ def remember_sampled(
         return  # a model that broke its own form: its items are rendered like anybody's
     scope = scope_of(tenant, template.fingerprint)
     for item, item_ids in zip(items, sampled, strict=True):
-        pieces = template.item(item)
-        # Reasoning that was not shown cannot be sent back. A call without arguments is shown with ``{}`` (F13): what
-        # comes back is not what was sampled.
-        if pieces and (not isinstance(item, FunctionCall) or _says(template, item_ids, pieces)):
-            services.token_cache.put(item_key(scope, pieces), item_ids)
+        # Reasoning comes back sealed, whole, however little of it was shown.
+        is_thought = isinstance(item, Reasoning)
+        pieces = template.sampled_reasoning(item_ids) if is_thought else template.item(item)
+        services.token_cache.put(item_key(scope, pieces), item_ids, replaces=True)
 
 
 async def render_head(
@@ -85,7 +84,3 @@ def _joined(parts: list[array[int]]) -> array[int]:
     for part in parts:
         ids += part
     return ids
-
-
-def _says(template: Template, ids: array[int], pieces: Pieces) -> bool:
-    return template.tokenizer.decode(ids) == "".join(piece for piece in pieces if isinstance(piece, str))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Raw
 
 from respserver.ledger.base import Timings
-from respserver.schema.codec import encode
+from respserver.schema.codec import encode, split_object
 from respserver.schema.request import (
     MAX_METADATA_PAIRS,
     MAX_METADATA_VALUE,
@@ -14,11 +14,12 @@ from respserver.schema.request import (
     CreateParams,
     CreateRequest,
 )
-from respserver.schema.response import ReasoningConfig, Response, TextConfig
+from respserver.schema.response import CacheOptions, ReasoningConfig, Response, TextConfig
 
 _CUT = " ..."
 """Ends a verdict that was too long to be told whole; no category looks like it."""
 _TEXT = Raw(b'{"type":"text"}')
+_SCHEMA_DEFAULTS = {"description": Raw(b"null"), "strict": Raw(b"false")}
 
 
 def new_response(request: CreateRequest, response_id: str, created_at: int) -> Response:
@@ -36,14 +37,15 @@ def new_response(request: CreateRequest, response_id: str, created_at: int) -> R
         presence_penalty=_or(params.presence_penalty, 0.0),
         previous_response_id=params.previous_response_id,
         prompt_cache_key=params.prompt_cache_key,
+        prompt_cache_options=_cache_options(params),
         prompt_cache_retention=params.prompt_cache_retention,
         reasoning=params.reasoning or ReasoningConfig(),
         safety_identifier=params.safety_identifier,
         service_tier=_service_tier(params),
         store=request.stored,
         temperature=_or(params.temperature, 1.0),
-        text=_text(params),
-        tool_choice=_copy(params.tool_choice) or Raw(b'"auto"'),
+        text=_text(request),
+        tool_choice=request.tool_choice.echo,
         tools=request.tools.echo,
         top_logprobs=params.top_logprobs or 0,
         top_p=_or(params.top_p, 1.0),
@@ -74,18 +76,34 @@ def _or(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def _copy(raw: Raw | None) -> Raw | None:
-    """The same JSON without the frame that it was cut from."""
-    return None if raw is None else Raw(bytes(raw))
-
-
 def _service_tier(params: CreateParams) -> str:
     """``fast`` is an older name of ``priority``."""
     tier = params.service_tier or "auto"
     return "priority" if tier == "fast" else tier
 
 
-def _text(params: CreateParams) -> TextConfig:
-    if params.text is None:
+def _text(request: CreateRequest) -> TextConfig:
+    text = request.params.text
+    if text is None:
         return TextConfig()
-    return TextConfig(format=_copy(params.text.format) or _TEXT, verbosity=params.text.verbosity or "medium")
+    return TextConfig(format=_text_format(request, bytes(text.format)), verbosity=text.verbosity or "medium")
+
+
+def _text_format(request: CreateRequest, raw: bytes) -> Raw:
+    """The format as it was sent, without the frame that it was cut from; a schema's with what it leaves out."""
+    if not raw:
+        return _TEXT
+    if request.text_format.type != "json_schema":
+        return Raw(raw)
+    return Raw(encode({**_SCHEMA_DEFAULTS, **split_object.decode(raw)}))
+
+
+def _cache_options(params: CreateParams) -> CacheOptions | None:
+    options = params.prompt_cache_options
+    if options is None:
+        return None
+    return CacheOptions(
+        mode=options.mode or "implicit",
+        ttl=options.ttl or "30m",
+        comparison_response_id=options.comparison_response_id,
+    )

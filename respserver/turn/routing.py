@@ -25,6 +25,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     template: Template
     context_window: int = 0
     """Tokens that fit, input and output together; 0 is no limit."""
+    steering: bool = True
+    """Whether its responses can be steered."""
 
 
 class Router:

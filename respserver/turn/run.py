@@ -1,7 +1,7 @@
 """The story of a turn, both modes (design.md sections 2 and 7).
 
-    wait    for one of the process's slots (``slots.py``)
-    admit   route, bind the parent, pair calls and outputs      up to here a refusal is one error, nothing was touched
+    wait    for a slot of the connection's and of the process's (``slots.py``)
+    admit   bind the parent, route, pair calls and outputs      up to here a refusal is one error, nothing was touched
     play    created, in_progress → render and tokenise → sample → (prototype) pause, wait, go on
     end     state saved, in a short shielded scope; then, without a wait, connection cache changed, terminal written
 
@@ -18,9 +18,10 @@ from respserver.errors import ApiError, ServerError
 from respserver.logger import get_logger
 from respserver.message_socket import SocketClosed
 from respserver.protocol.chain import Context, Latest, Pause
-from respserver.protocol.commands import StartTurn
+from respserver.protocol.commands import Create, StartTurn
+from respserver.schema.events import RequiredInput
 from respserver.schema.items import InputItem
-from respserver.schema.response import Response
+from respserver.schema.response import Response, Usage
 from respserver.turn.interrupt import Interrupt
 from respserver.turn.plan import Plan, make_plan
 from respserver.turn.postinference import TurnRecord
@@ -39,18 +40,22 @@ class TurnResult(msgspec.Struct, kw_only=True):
     response: Response | None = None
     """The terminal snapshot; None if the turn was refused before ``response.created``."""
     error: ApiError | None = None
+    required_input: list[RequiredInput] = []
+    """The outputs that the client owes, if steering input waits for them."""
 
 
 async def run_turn(
-    start: StartTurn, port: Port, services: Services, interrupt: Interrupt, watch: Stopwatch
+    create: Create, port: Port, services: Services, interrupt: Interrupt, watch: Stopwatch
 ) -> TurnResult:
-    """Run one turn to its end. Only ``trio.Cancelled`` and ``SocketClosed`` (the client is gone) come out of here.
+    """Run one turn to its end; ``create`` is one that could be read.
+
+    Only ``trio.Cancelled`` and ``SocketClosed`` (the client is gone) come out of here.
 
     A refused turn has sent nothing and the caller reports its error; every other one has sent exactly one terminal.
     However it ends, its engine run is freed or handed to the lane, and post-inference hears of it once. ``watch`` runs
     since the request came.
     """
-    turn = _Turn(start, port, services, watch)
+    turn = _Turn(create, port, services, watch)
     try:
         with interrupt.scope:
             await turn.attempt(interrupt)
@@ -60,32 +65,41 @@ async def run_turn(
     finally:
         try:
             # Nothing is awaited since the terminal event: who has seen that finds the turn counted.
-            services.post.submit(turn.record(), watch)
+            record = turn.record()
+            turn.charge(record.usage)
+            services.post.submit(record, watch)
         finally:
             turn.release()
 
 
 class _Turn:
-    def __init__(self, start: StartTurn, port: Port, services: Services, watch: Stopwatch) -> None:
-        self.start = start
+    def __init__(self, create: Create, port: Port, services: Services, watch: Stopwatch) -> None:
+        assert create.request is not None  # the callers refuse what could not be read
+        self.create = create
+        self.request = create.request
         self.port = port
         self.services = services
         self.watch = watch
-        self.slot = services.slots.slot(port.tenant, port.connection_id)
+        self.slot = services.slots.slot(port.tenant, port.connection_id, port.own_slots)
         self.plan: Plan | None = None
         self.progress: Progress | None = None
         self.error: ApiError | None = None
         """What stopped the turn, if anything."""
+        self._charged = 0
 
     async def attempt(self, interrupt: Interrupt) -> None:
         """Wait for a slot, admit and play."""
         try:
+            if not self.create.steers:  # nobody asks for a successor
+                self.services.rates.take_request(self.port.tenant, self.request.params.model or "")
             interrupt.is_waiting = True
-            await self.slot.take()
+            await (self.slot.take_again() if self.create.steers else self.slot.take())  # a successor goes on
             interrupt.is_waiting = False
             self.watch.begin("bind")
-            self.plan = plan = await make_plan(self.start, self.port, self.services, self.watch)
-            self.progress = progress = Progress(self.start.request, plan, self.port, self.services, self.watch)
+            start = self.port.lane.begin(self.create)  # binds the parent: a create that waits has none yet
+            assert isinstance(start, StartTurn)
+            self.plan = plan = await make_plan(start, self.port, self.services, self.watch)
+            self.progress = progress = Progress(self.request, plan, self.port, self.services, self.watch)
             await self._play(plan, progress)
         except ApiError as error:
             self.error = error
@@ -96,8 +110,11 @@ class _Turn:
             self.error = ServerError()
 
     async def _play(self, plan: Plan, progress: Progress) -> None:
-        request = self.start.request
+        request = self.request
         self.services.metrics.turns += 1
+        self.services.metrics.steers += len(plan.steers)
+        takes_steering = plan.route.steering and not request.warm_up and not self.port.lane.suspends
+        self.port.lane.steering.open(progress.emitter.response.id, is_supported=takes_steering, commits=plan.steers)
         self.watch.begin("write")
         self.port.send(progress.emitter.created() if request.warm_up else progress.emitter.begin())
         await self.port.drain()  # they are on their way before anything is rendered (design.md section 4)
@@ -110,7 +127,7 @@ class _Turn:
             if request.warm_up:
                 return
             await self._sample(progress.sampler(context), progress)
-            if progress.cut or not progress.emitter.open_calls or not self.port.lane.suspends:
+            if progress.cut is not None or not progress.emitter.open_calls or not self.port.lane.suspends:
                 return
             new_items = await self._suspend(progress, context)
             await progress.screen(context, new_items)
@@ -139,6 +156,7 @@ class _Turn:
             item_ids=context.item_ids,
         )
         self.port.send(progress.take_held())
+        self.charge(progress.usage)
         self.slot.give_back()
         items = await self.port.suspend(emitter.pause(progress.usage), pause, self.watch)
         await self.slot.take_again()  # in the queue, as ``watch`` knows since the outputs came
@@ -154,10 +172,12 @@ class _Turn:
         if self.error is None:
             self.watch.begin("emit")
             self.progress.finish()
-            if self.start.request.stored:
+            if self.request.stored:
                 await self._save(self.progress)
         self._write_end(self.progress, self.plan)
-        return TurnResult(response=self.progress.emitter.response, error=self.error)
+        emitter, is_steered = self.progress.emitter, bool(self.port.lane.steering.queued)
+        required_input = emitter.required_input if is_steered else []  # nobody else asks
+        return TurnResult(response=emitter.response, error=self.error, required_input=required_input)
 
     async def _save(self, progress: Progress) -> None:
         self.watch.begin("write")
@@ -182,13 +202,20 @@ class _Turn:
             lane.evict()
             self.port.send_failure([*progress.take_held(), *progress.fail(self.error)], self.error)
         else:
-            response_id, stored = progress.emitter.response.id, self.start.request.stored
+            response_id, stored = progress.emitter.response.id, self.request.stored
             lane.publish(Latest(response_id=response_id, context=plan.hand_over(), stored=stored))
             self.port.send([*progress.take_held(), *progress.close()])
+
+    def charge(self, usage: Usage) -> None:
+        """Count what the turn has used by now against its tenant's rate; each token once."""
+        self.services.rates.charge(self.port.tenant, usage.total_tokens - self._charged)
+        self._charged = usage.total_tokens
 
     def release(self) -> None:
         """Free the slot, and the engine's run unless the lane has it now."""
         self.slot.give_back()
+        if self.progress is not None:
+            self.progress.release()
         if self.plan is not None:
             self.plan.release()
 
@@ -196,4 +223,4 @@ class _Turn:
         """The turn for post-inference."""
         if self.progress is not None:
             return self.progress.record(self.error)
-        return refusal_record(self.start.request, self.port, self.error)
+        return refusal_record(self.request, self.port, self.error)

@@ -8,6 +8,7 @@ from typing import cast
 import trio
 
 from respserver.engines.base import Sequence
+from respserver.errors import ModelFault
 from respserver.logger import get_logger
 from respserver.protocol.chain import Context
 
@@ -17,6 +18,26 @@ log = get_logger("respserver.turn")
 def run_of(context: Context) -> Sequence:
     """The context's open run."""
     return cast(Sequence, context.sequence)  # ``protocol/`` types it as an object
+
+
+async def fork_run(source: Context, copy: Context, closer: RunCloser) -> None:
+    """Give a copied context an engine run of its own that knows what the source's knows, so that nothing has to be
+    read again. If the source goes its own way meanwhile, or its engine cannot, the copy is left without."""
+    run = source.sequence
+    if run is None:  # it has none, or a turn that goes on from the source has it (``Context.move``)
+        return
+    try:
+        forked = await run_of(source).fork()
+    except Exception as error:
+        if source.sequence is run and not isinstance(error, ModelFault):  # else its lane has closed or moved it
+            raise
+        return
+    copy.sequence = forked
+    if source.sequence is run:
+        copy.head_key, copy.head_tokens = source.head_key, source.head_tokens
+        copy.buffer.seen = source.buffer.seen
+    else:
+        closer.close_soon(copy)
 
 
 class RunCloser:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 
 import msgspec
+import trio
 
-from respserver.engines.base import SamplingParams, Sequence
+from respserver.engines.base import Batch, SamplingParams, Sequence
+from respserver.errors import ModelFault
 from respserver.metrics import Metrics
+from respserver.protocol.steering import Steering
 from respserver.tokens.buffer import TokenBuffer
+from respserver.tokens.logprobs import ScoredParser, TokenLogprob
 from respserver.tokens.parse import Delta, ItemBegan, ItemEnded, OutputParser
 from respserver.tokens.special import Special
 from respserver.turn.stopwatch import Stopwatch
@@ -27,10 +32,18 @@ class Sampler:
         *,
         budget: int | None,
         single_call: bool,
+        steering: Steering,
+        should_stop: Callable[[], bool],
         metrics: Metrics,
         watch: Stopwatch,
+        scored: ScoredParser | None = None,
     ) -> None:
+        """``should_stop`` tells whether the run is to end as soon as no item is open, unless a call has been made;
+        ``steering`` says when to ask.
+        ``scored`` is ``parser`` once more if the turn wants log probabilities; nothing else asks for them."""
         self.cut = False
+        self.is_steered = False
+        """Whether ``should_stop`` ended the run."""
         self.has_ended = False
         """Whether the last batch was taken: ``next`` has nothing more to wait for."""
         self.tokens = 0
@@ -38,9 +51,12 @@ class Sampler:
         self._sequence = sequence
         self._buffer = buffer
         self._parser = parser
+        self._scored = scored
         self._params = params
         self._budget = budget
         self._single_call = single_call
+        self._steering = steering
+        self._should_stop = should_stop
         self._metrics = metrics
         self._watch = watch
         self._in_call = False
@@ -54,38 +70,70 @@ class Sampler:
         if self.has_ended:
             return None
         self._watch.begin("sample")
-        batch = await self._sequence.next(self._next_params())
+        may_stop = self._steering.is_supported and self._is_at_boundary
+        batch = await (self._next_or_stop() if may_stop else self._sequence.next(self._next_params()))
         self._watch.begin("emit")
-        deltas, taken = self._take(batch.ids)
+        if batch is None:
+            self.has_ended = self.is_steered = True
+            await self._end(0)
+            return (self._scored or self._parser).finish()
+        deltas, taken = self._take(batch.ids, _scores(batch) if self._scored is not None else ())
         self._keep(batch.ids[:taken])
         self.tokens += taken
         self._metrics.tokens_sampled += taken
         if taken < len(batch.ids) or batch.finished or self._is_done:
             self.has_ended = True
             await self._end(len(batch.ids) - taken)
-            deltas += self._parser.finish()
+            deltas += (self._scored or self._parser).finish()
         return deltas
+
+    async def _next_or_stop(self) -> Batch | None:
+        """The next batch where no item is open; None if the run is to stop before it comes."""
+        if self._should_stop():
+            return None
+        with trio.CancelScope() as scope:
+            self._steering.on_queued = lambda: scope.cancel() if self._should_stop() else None
+            try:
+                return await self._sequence.next(self._next_params())
+            finally:
+                self._steering.on_queued = None
+        return None
 
     def _next_params(self) -> SamplingParams:
         if self._budget is None:
             return self._params
         return msgspec.structs.replace(self._params, max_tokens=self._budget - self.tokens)
 
-    def _take(self, ids: Ids[int]) -> tuple[list[Delta], int]:
+    def _take(self, ids: Ids[int], scores: Ids[TokenLogprob]) -> tuple[list[Delta], int]:
         """Parse what the limits leave of a batch: its deltas, and how many ids they used."""
         room = len(ids) if self._budget is None else min(len(ids), self._budget - self.tokens)
         self.cut = room < len(ids)
-        if not self._single_call:
-            return self._parser.feed(ids[:room]), room
+        stops = self._should_stop()
+        if not self._single_call and not stops:
+            return self._parse(ids[:room], scores[:room]), room
         deltas: list[Delta] = []
         for index in range(room):
-            fresh = self._parser.feed(ids[index : index + 1])
+            if stops and self._is_at_boundary:
+                self.cut, self.is_steered = False, True
+                return deltas, index
+            fresh = self._parse(ids[index : index + 1], scores[index : index + 1])
             deltas += fresh
-            if self._ends_call(fresh):
+            if not self._ends_call(fresh):
+                continue
+            stops = False  # its output comes first
+            if self._single_call:
                 self.cut = False
                 self._is_done = True
                 return deltas, index + 1
         return deltas, room
+
+    @property
+    def _is_at_boundary(self) -> bool:
+        """Whether all items that the client knows of are whole."""
+        return self._parser.between_items or self._parser.unshown > 0
+
+    def _parse(self, ids: Ids[int], scores: Ids[TokenLogprob]) -> list[Delta]:
+        return self._parser.feed(ids) if self._scored is None else self._scored.feed(ids, scores)
 
     def _ends_call(self, deltas: list[Delta]) -> bool:
         """Whether the first call is whole: with ``parallel_tool_calls:false`` the run ends there."""
@@ -117,3 +165,11 @@ class Sampler:
             self._watch.begin("emit")
         if not self._parser.between_items and self._buffer.last not in (None, Special.END, Special.STOP):
             self._buffer.extend([Special.END])
+
+
+def _scores(batch: Batch) -> Ids[TokenLogprob]:
+    """The log probabilities of a batch. Raises ``ModelFault`` if the engine did not give one for each id."""
+    scores = batch.logprobs or ()
+    if len(scores) != len(batch.ids):
+        raise ModelFault(f"The engine gave {len(scores)} log probabilities for {len(batch.ids)} tokens.")
+    return scores

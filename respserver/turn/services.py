@@ -18,8 +18,10 @@ from respserver.schema.items import InputItem
 from respserver.store.base import Store
 from respserver.turn.kept import KeptContexts
 from respserver.turn.postinference import PostInference
+from respserver.turn.rates import Rates
 from respserver.turn.routing import KeptRoute, Router
 from respserver.turn.safety import Screening
+from respserver.turn.sealing import Sealer
 from respserver.turn.slots import Suspensions, TurnSlots
 from respserver.turn.stopwatch import Stopwatch
 from respserver.turn.tokencache import TokenCache
@@ -36,6 +38,8 @@ class Services(msgspec.Struct, kw_only=True):
     token_cache: TokenCache
     kept: KeptContexts
     screening: Screening
+    sealer: Sealer
+    rates: Rates
     slots: TurnSlots
     suspensions: Suspensions
     """Rollouts of the process that stand suspended."""
@@ -59,6 +63,8 @@ class Port(Protocol):
     transport: str
     """``websocket``, ``sse`` or ``json``, for the log."""
     connection_id: str
+    own_slots: TurnSlots | None
+    """How many turns of the connection run at once, if it has several lanes."""
     kept_route: KeptRoute
     keeps_context: bool
     """Whether the chain's buffer lives on after the turn (a socket) or not (an HTTP request)."""

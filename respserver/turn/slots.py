@@ -1,4 +1,5 @@
-"""How many turns of the process run at once, who waits for a slot, and how many rollouts stand suspended.
+"""How many turns of the process, and of a connection, run at once, who waits for a slot, and how many rollouts stand
+suspended.
 
 A turn takes a slot before it is admitted and gives it back at its end; while it stands suspended it has none. A slot
 that comes free is handed over on the spot, so that one is free only while nobody waits, and taking it then is a
@@ -17,14 +18,15 @@ from respserver.metrics import Metrics
 
 
 class TurnSlots:
-    """The slots of a process. ``active`` turns may run, 0 is no limit; beyond them ``waiting`` turns may wait. When as
-    many do, a tenant with few of them still gets in, in the place of another's newest (``Line.make_room``).
+    """The slots of a process or of one connection. ``active`` turns may run, 0 is no limit; beyond them ``waiting``
+    turns may wait. When as many do, a tenant with few of them still gets in, in the place of another's newest
+    (``Line.make_room``).
 
     Rollouts that go on after a pause come first and are never refused: they hold memory, and their client has been
     promised an end. Among themselves both kinds are served fairly (``Line``).
     """
 
-    def __init__(self, active: int, waiting: int, metrics: Metrics) -> None:
+    def __init__(self, active: int, waiting: float, metrics: Metrics) -> None:
         self.active = 0
         """Slots that are held."""
         self._limit = active or math.inf
@@ -36,11 +38,12 @@ class TurnSlots:
     @property
     def waiting(self) -> int:
         """Turns and rollouts that wait for a slot."""
-        return len(self._resuming) + len(self._beginning)
+        return self._resuming.size + self._beginning.size
 
-    def slot(self, tenant: str, connection: str) -> Slot:
-        """A slot for one turn of a connection; it is not taken yet."""
-        return Slot(self, tenant, connection)
+    def slot(self, tenant: str, connection: str, own: TurnSlots | None = None) -> Slot:
+        """A slot for one turn of a connection; it is not taken yet. ``own`` are the connection's, if it has several
+        lanes: one of them is taken first, so that a connection waits here with no more turns than may run at once."""
+        return Slot((self,) if own is None else (own, self), tenant, connection)
 
     def take_free(self) -> bool:
         """Take a slot if one is free: then nobody waits."""
@@ -51,11 +54,11 @@ class TurnSlots:
 
     async def wait_to_begin(self, tenant: str, connection: str) -> None:
         """Wait for a slot. Raises ``ServerBusy`` if too many wait already, or once the place goes to another tenant."""
-        if len(self._beginning) >= self._max_waiting and not self._beginning.make_room(tenant):
-            raise ServerBusy(self._max_waiting)
+        if self._beginning.size >= self._max_waiting and not self._beginning.make_room(tenant):
+            raise ServerBusy(int(self._max_waiting))
         self._metrics.turns_waited += 1
         if not await self._beginning.wait(tenant, connection):
-            raise ServerBusy(self._max_waiting)
+            raise ServerBusy(int(self._max_waiting))
 
     async def wait_to_go_on(self, tenant: str, connection: str) -> None:
         """Wait for a slot ahead of all turns that have not begun."""
@@ -63,36 +66,42 @@ class TurnSlots:
 
     def give_back(self) -> None:
         """Hand a slot to whoever is next, or leave it free."""
-        if not (self._resuming.wake_next() or self._beginning.wake_next()):
+        if self._resuming.size:
+            self._resuming.wake_next()
+        elif self._beginning.size:
+            self._beginning.wake_next()
+        else:
             self.active -= 1
 
 
 class Slot:
-    """What one turn has of the slots: one or none. Giving back what is not held does nothing."""
+    """What one turn has of the slots: one of each kind, or some, or none. Giving back what is not held does nothing."""
 
-    def __init__(self, slots: TurnSlots, tenant: str, connection: str) -> None:
-        self._slots = slots
+    def __init__(self, kinds: tuple[TurnSlots, ...], tenant: str, connection: str) -> None:
+        self._kinds = kinds
         self._tenant = tenant
         self._connection = connection
-        self._held = False
+        self._held = 0
 
     async def take(self) -> None:
-        """Take a slot, at once and without a checkpoint if one is free. Raises ``ServerBusy``."""
-        if not self._slots.take_free():
-            await self._slots.wait_to_begin(self._tenant, self._connection)
-        self._held = True
+        """Take a slot of each kind, at once and without a checkpoint if they are free. Raises ``ServerBusy``."""
+        for slots in self._kinds:
+            if not slots.take_free():
+                await slots.wait_to_begin(self._tenant, self._connection)
+            self._held += 1
 
     async def take_again(self) -> None:
-        """Take a slot to go on after a pause, likewise."""
-        if not self._slots.take_free():
-            await self._slots.wait_to_go_on(self._tenant, self._connection)
-        self._held = True
+        """Take them to go on after a pause, likewise."""
+        for slots in self._kinds:
+            if not slots.take_free():
+                await slots.wait_to_go_on(self._tenant, self._connection)
+            self._held += 1
 
     def give_back(self) -> None:
         """The turn does not run any more, or pauses."""
-        if self._held:
-            self._held = False
-            self._slots.give_back()
+        while self._held:
+            self._held -= 1
+            self._kinds[self._held].give_back()
 
 
 class Line:
@@ -104,11 +113,10 @@ class Line:
 
     def __init__(self) -> None:
         self._tenants: OrderedDict[str, OrderedDict[str, deque[_Place]]] = OrderedDict()
+        self.size = 0
+        """Tasks that wait."""
         self._lengths: Counter[str] = Counter()
         self._arrived = 0
-
-    def __len__(self) -> int:
-        return self._lengths.total()
 
     async def wait(self, tenant: str, connection: str) -> bool:
         """Wait to be woken: True when it is one's turn, False if sent away. A wait that is cancelled leaves the line;
@@ -118,6 +126,7 @@ class Line:
         connections = self._tenants.setdefault(tenant, OrderedDict())
         connections.setdefault(connection, deque()).append(place)
         self._lengths[tenant] += 1
+        self.size += 1
 
         def leave(_: object) -> trio.lowlevel.Abort:
             self._remove(place)
@@ -126,10 +135,8 @@ class Line:
         await trio.lowlevel.wait_task_rescheduled(leave)
         return place.is_served
 
-    def wake_next(self) -> bool:
-        """Wake the task whose turn it is; False if nobody waits."""
-        if not self._tenants:
-            return False
+    def wake_next(self) -> None:
+        """Wake the task whose turn it is; there is one."""
         tenant, connections = next(iter(self._tenants.items()))
         connection, places = next(iter(connections.items()))
         place = places[0]
@@ -138,7 +145,6 @@ class Line:
         self._remove(place)
         place.is_served = True
         trio.lowlevel.reschedule(place.task)
-        return True
 
     def make_room(self, tenant: str) -> bool:
         """Send away the newest of the tenant that has most, if ``tenant`` will have fewer even with one more: so
@@ -158,6 +164,7 @@ class Line:
             del connections[place.connection]
         if not connections:
             del self._tenants[place.tenant]
+        self.size -= 1
         self._lengths[place.tenant] -= 1
         if not self._lengths[place.tenant]:
             del self._lengths[place.tenant]

@@ -47,11 +47,14 @@ class TokenCache:
         self._entries.move_to_end(key)
         return ids
 
-    def put(self, key: bytes, ids: array[int]) -> None:
-        """Keep ids under a key; what is there already stays, and what no bound has room for drives nobody out."""
+    def put(self, key: bytes, ids: array[int], *, replaces: bool = False) -> None:
+        """Keep ids under a key; what no bound has room for drives nobody out. What is there already stays, unless these
+        ids are what a model said last: a character that was cut in two reads the same, wherever it was cut."""
         cost = _cost(ids)
-        if key in self._entries or cost > self._max_bytes:
+        if cost > self._max_bytes or (key in self._entries and not replaces):
             return
+        if key in self._entries:
+            self.bytes -= _cost(self._entries.pop(key))
         self._entries[key] = ids
         self.bytes += cost
         while self.bytes > self._max_bytes:

@@ -29,7 +29,10 @@ EVERY_ITEM = [
 FIELDS: Json = {"input": [user("go")], "tools": TOOLS, "reasoning": {"summary": "auto"}}
 ECHOES = {"tools", "text", "reasoning", "tool_choice", "metadata"}
 """What of a Response is the request's own, sent back: what is in it is not the server's to get wrong."""
-NOT_DEMANDED = {"user", "prompt_cache_retention"}
+NOT_DEMANDED = {
+    *("user", "prompt_cache_retention", "prompt_cache_options"),
+    *("conversation", "moderation", "prompt"),
+}
 """Null unless the request has them; no parser misses them."""
 LONG = "A text of more tokens than the least limit that a request may set, which is sixteen of them, or so."
 DELTA: Json = {

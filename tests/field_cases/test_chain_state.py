@@ -1,4 +1,4 @@
-"""F01 to F05: what a chain is, where it lives, and what becomes of an id that cannot be resolved."""
+"""F01 to F05: what a chain is, where it lives, and what becomes of an id that cannot be resolved. F30: its bounds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from respserver.engines.base import Engine
 from respserver.engines.sim import Script, call
+from tests.field_cases.test_disconnect import until
 from tests.support.live import Frame, Wire, calls_of, http, output, post, text_of, tool, user
 from tests.support.spy import Spy
 
@@ -104,11 +105,12 @@ async def test_f04_what_a_continuation_carries(serve: Any, connect: Any, transpo
     assert (two["instructions"], three["instructions"], two["tools"]) == ("I2", None, [])
 
 
-async def test_f05_an_unknown_id_is_refused_over_http(serve: Any) -> None:
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
+async def test_f05_an_unknown_id_is_refused_over_http(serve: Any, stream: bool) -> None:
     server = await serve(ECHO)
     unstored = (await post(server, store=False, input="hi")).json()["id"]
     for response_id in ("resp_nope", unstored):
-        answer = await post(server, previous_response_id=response_id, input="go on")
+        answer = await post(server, previous_response_id=response_id, input="go on", stream=stream)
         assert_not_found({"status": answer.status_code, **answer.json()}, response_id)
 
 
@@ -121,6 +123,30 @@ async def test_f05_only_the_latest_unstored_id_of_a_lane_is_known(serve: Any, co
         assert text_of(await wire.completed(previous_response_id=first["id"], input="three")) == "second"
     else:
         assert_not_found(await wire.refused(previous_response_id=first["id"], input="three"), first["id"])
+
+
+@pytest.mark.parametrize("bound", [{"store_responses": 2}, {"store_bytes": 60_000}], ids=["count", "bytes"])
+async def test_f30_what_a_full_store_has_forgotten_is_not_found(
+    serve: Any, connect: Any, bound: dict[str, int]
+) -> None:
+    server = await serve(ECHO, limits={"kept_contexts": 0, **bound})
+    wire: Wire = await connect(server)
+    oldest, _, newest = [(await wire.completed(input="harbour " * 1000))["id"] for _ in range(3)]
+    elsewhere: Wire = await connect(server)
+    async with http(server) as client:
+        assert [(await client.get(f"/responses/{one}")).status_code for one in (oldest, newest)] == [404, 200]
+    assert_not_found(await elsewhere.refused(previous_response_id=oldest, input="go on"), oldest)
+    assert text_of(await elsewhere.completed(previous_response_id=newest, input="go on")) == "second"
+
+
+async def test_f30_what_a_connection_holds_goes_with_it(serve: Any, connect: Any) -> None:
+    spy = Spy()
+    server = await serve(engine=spy, limits={"kept_contexts": 0})
+    for _ in range(20):
+        wire: Wire = await connect(server)
+        await wire.completed(input="hi", store=False)
+        await wire.socket.aclose()
+    await until(lambda: spy.closed == 20)
 
 
 def test_the_spy_is_an_engine() -> None:

@@ -10,11 +10,13 @@ import trio
 import trio.testing
 from trio_websocket import ConnectionClosed
 
-from respserver.config import Config
+from respserver.config import Config, Mode
 from respserver.engines.sim import Script
 from respserver.protocol import lane as lane_module
 from respserver.state import ResponseState
 from respserver.store.memory import MemoryStore
+from tests.field_cases.conftest import DEFAULT_LANE
+from tests.support.lane_wire import LaneWires, begun
 from tests.support.live import PATIENCE, Wire, http, post, text_of
 from tests.support.spy import Spy
 
@@ -42,8 +44,11 @@ async def test_f29_when_the_client_leaves_work_stops(serve: Any, connect: Any, t
     elif transport == "sse":
         async with await raw_post(server, stream=True) as stream:
             received = b""
-            while b"output_text.delta" not in received:
-                received += await stream.receive_some()
+            with trio.fail_after(PATIENCE):
+                while b"output_text.delta" not in received:
+                    more = await stream.receive_some()
+                    assert more, received
+                    received += more
     else:
         async with await raw_post(server):
             await until(lambda: spy.sampled_tokens > 3)
@@ -56,6 +61,25 @@ async def test_f29_when_the_client_leaves_work_stops(serve: Any, connect: Any, t
     if response_id:
         async with http(server) as client:
             assert (await client.get(f"/responses/{response_id}")).status_code == 404
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_f29_when_the_client_leaves_the_work_of_all_its_lanes_stops(
+    serve: Any, open_lanes: Any, mode: Mode
+) -> None:
+    spy = Spy(LONG, tps=200)
+    server = await serve(engine=spy, mode=mode)
+    wires: LaneWires = await open_lanes(server)
+    lanes = wires.lanes(None, "plan", "risk", "cost")
+    for lane in lanes:
+        await lane.create(input="go")
+        await lane.create(input="waits")
+    await begun(lanes)
+    await wires.wire.socket._stream.aclose()
+    await until(lambda: spy.closed == len(lanes))
+    await trio.testing.wait_all_tasks_blocked(0.02)
+    assert server.metrics.turns == len(lanes)
+    assert spy.sequences_open == 0
 
 
 async def raw_post(server: Any, **fields: Any) -> trio.SocketStream:
@@ -124,6 +148,7 @@ async def test_f37_a_store_that_cannot_load_is_one_error_frame(serve: Any, conne
     await wire.completed(input="next")
 
 
+@DEFAULT_LANE
 async def test_f37_resets_in_mid_turn_leave_the_others_alone(serve: Any, connect: Any, capfd: Any) -> None:
     spy = Spy(LONG, tps=2000)
     server = await serve(engine=spy)

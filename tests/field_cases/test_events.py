@@ -1,4 +1,5 @@
-"""F10 to F13: item lifecycles, numbers, snapshots and the streaming of calls, over WebSocket and SSE alike."""
+"""F10 to F13: item lifecycles, numbers, snapshots and the streaming of calls, over WebSocket and SSE; and what a JSON
+answer shows of them."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Any
 import pytest
 
 from respserver.engines.sim import Script, call, fault, reasoning, step, text
-from tests.support.live import TERMINALS, Frame, Wire, output, stream, tool
-from tests.support.sdk import check_event
+from tests.support.live import TERMINALS, Frame, Wire, output, post, stream, tool
+from tests.support.sdk import check_event, check_response
 
 RICH = Script.of([reasoning("Tides are slow."), text("Part one. ", "Part two."), call("lookup_tide", pier=4)])
 TOOLS = [tool("lookup_tide"), tool("now")]
@@ -99,17 +100,19 @@ async def test_f10_without_a_summary_the_reasoning_item_is_bare(serve: Any, conn
     assert frames[-1]["response"]["usage"]["output_tokens_details"]["reasoning_tokens"] > 3
 
 
-async def test_f11_sequence_numbers_start_at_zero_and_rise_by_one_per_response(serve: Any, connect: Any) -> None:
-    script = Script.of("one", [text("two"), fault("the model fell over")], "three")
-    wire: Wire = await connect(await serve(script))
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+async def test_f11_sequence_numbers_start_at_zero_and_rise_by_one_per_response(
+    serve: Any, connect: Any, transport: str
+) -> None:
+    server = await serve(Script.of("one", [text("two"), fault("the model fell over")]))
+    wire: Wire = await connect(server)
     parent: str | None = None
     for end in ("response.completed", "response.failed", "response.completed"):
-        frames = await wire.turn(input="go", store=True, previous_response_id=parent)
+        fields: Frame = {"input": "go", "previous_response_id": parent}
+        frames = await (wire.turn(**fields) if transport == "websocket" else stream(server, **fields))
         assert [frame["sequence_number"] for frame in frames] == list(range(len(frames)))
         assert frames[-1]["type"] == end
-        if end == "response.failed":
-            break
-        parent = frames[-1]["response"]["id"]
+        parent = frames[-1]["response"]["id"] if parent is None else None  # the failed one is followed by a new chain
 
 
 SNAPSHOTS = {
@@ -147,6 +150,17 @@ async def test_f12_full_snapshots(serve: Any, connect: Any, transport: str, end:
         assert last["output"][-1]["status"] == "incomplete"
 
 
+@pytest.mark.parametrize("end", ["completed", "incomplete"])
+async def test_f12_the_answer_in_json_is_a_full_snapshot(serve: Any, end: str) -> None:
+    server = await serve(SNAPSHOTS[f"response.{end}"])
+    last = (await stream(server, input="go", max_output_tokens=20))[-1]["response"]
+    answer = (await post(server, input="go", max_output_tokens=20)).json()
+    check_response(answer)
+    assert (answer["status"], list(answer)) == (end, list(last))
+    assert (answer["completed_at"] is not None) == (end == "completed")
+    assert [item["status"] for item in answer["output"]] == [item["status"] for item in last["output"]]
+
+
 @pytest.mark.parametrize("transport", ["websocket", "sse"])
 async def test_f13_streaming_a_call(serve: Any, connect: Any, transport: str) -> None:
     script = Script.of([call("lookup_tide", pier=4), call("now")])
@@ -163,6 +177,15 @@ async def test_f13_streaming_a_call(serve: Any, connect: Any, transport: str) ->
         assert {frame["type"] for frame in deltas} == {"response.function_call_arguments.delta"}
         assert "".join(frame["delta"] for frame in deltas) == arguments == done["arguments"]
         assert closed["item"] == {**item, "arguments": arguments, "status": "completed"}
+
+
+async def test_f13_calls_in_json_are_those_of_the_stream(serve: Any) -> None:
+    server = await serve(Script.of([call("lookup_tide", pier=4), call("now")]))
+    made = (await post(server, input="go", tools=TOOLS)).json()["output"]
+    assert [(one["name"], one["arguments"], one["status"]) for one in made] == [
+        ("lookup_tide", '{"pier":4}', "completed"),
+        ("now", "{}", "completed"),
+    ]
 
 
 async def test_a_response_without_parallel_calls_ends_at_its_first_call(serve: Any, connect: Any) -> None:

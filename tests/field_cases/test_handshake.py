@@ -1,4 +1,4 @@
-"""F25: who may open a socket is decided before the 101, by either road; the model comes later."""
+"""F24 and F25: who may open a socket is decided before the 101, by either road; the model comes later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from respserver.config import Mode
 from respserver.engines.sim import Script, conversation
-from tests.support.live import Wire, post, text_of
+from tests.support.live import Wire, http, post, text_of
 from tests.support.raw_websocket import request
 from tests.support.roads import ROADS, raw_connection
 
@@ -58,17 +58,30 @@ async def test_f25_a_wrong_key_is_a_401_with_a_json_body_before_any_101(
     [
         (None, 101),
         ("http://server.test", 101),
+        ("https://server.test", 101),
+        ("HTTP://Server.TEST:80", 101),
         ("https://app.example", 101),
+        ("https://APP.example:443", 101),
+        ("http://localhost:5173", 101),
         ("https://evil.example", 403),
         ("https://app.example.evil.example", 403),
         ("http://app.example", 403),
+        ("https://app.example:8443", 403),
+        ("http://localhost", 403),
+        ("http://localhost:5174", 403),
+        ("http://server.test:8080", 403),
+        ("http://server.test@evil.example", 403),
+        ("https://app.example/", 403),
+        ("https://app.example, https://evil.example", 403),
         ("null", 403),
+        ("", 403),
+        ("http://[", 403),
     ],
 )
 async def test_f25_a_foreign_origin_is_a_403_unless_it_is_allowed(
     serve: Any, road: str, origin: str | None, status: int
 ) -> None:
-    server = await serve(allow_origin=("https://app.example",))
+    server = await serve(allow_origin=("https://app.example", "http://localhost:5173"))
     got, fields, error = await shake_hands(server, road, Origin=origin)
     assert got == status
     if status == 403:
@@ -82,6 +95,62 @@ async def test_f25_a_foreign_page_with_a_key_is_refused_too(serve: Any, road: st
     server = await serve(api_key=("sk-right",))
     status, _, error = await shake_hands(server, road, Authorization=RIGHT, Origin="https://evil.example")
     assert (status, error["code"]) == (403, "origin_not_allowed")
+
+
+@pytest.mark.parametrize("road", ROADS)
+async def test_f25_of_several_origins_each_must_be_allowed(serve: Any, road: str) -> None:
+    server = await serve(allow_origin=("https://app.example",))
+    pair = {"Origin": "https://app.example", "ORIGIN": "https://evil.example"}
+    assert (await shake_hands(server, road, **pair))[0] == 403
+
+
+@pytest.mark.parametrize("road", ROADS)
+async def test_f25_a_page_without_an_origin_may_be_allowed_by_its_name(serve: Any, road: str) -> None:
+    server = await serve(allow_origin=("null",))
+    assert (await shake_hands(server, road, Origin="null"))[0] == 101
+
+
+REFUSALS: dict[str, tuple[dict[str, Any], dict[str, str | None], int, str]] = {
+    "no key": ({"api_key": ("sk-right",)}, {}, 401, "invalid_api_key"),
+    "a foreign page": ({}, {"Origin": "https://evil.example"}, 403, "origin_not_allowed"),
+    "another path": ({}, {"target": "/v1/nowhere"}, 404, "unknown_url"),
+    "switched off": ({"websocket": False}, {}, 426, "websocket_disabled"),
+    "no handshake key": ({}, {"Sec_WebSocket_Key": None}, 400, "invalid_handshake"),
+    "no version": ({}, {"Sec_WebSocket_Version": None}, 400, "invalid_handshake"),
+    "another version": ({}, {"Sec_WebSocket_Version": "8"}, 426, "unsupported_websocket_version"),
+    "a long head": ({"limits": {"head_bytes": 1024}}, {"X": "x" * 2000}, 431, "request_head_too_large"),
+}
+"""Settings, changes of the upgrade request, status and code."""
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("case", REFUSALS)
+async def test_every_refusal_of_an_upgrade_has_the_envelope_and_ends_the_connection(
+    serve: Any, road: str, case: str
+) -> None:
+    config, changes, status, code = REFUSALS[case]
+    got, fields, error = await shake_hands(await serve(**config), road, **changes)
+    assert (got, error["code"]) == (status, code)
+    assert set(error) == {"type", "code", "message", "param"}
+    assert error["message"]
+    assert (fields["content-type"], fields["connection"]) == ("application/json", "close")
+    assert fields.get("upgrade") == {"switched off": "HTTP/1.1", "another version": "websocket"}.get(case)
+    assert fields.get("sec-websocket-version") == ("13" if case == "another version" else None)
+
+
+@pytest.mark.parametrize("road", ROADS)
+async def test_f24_with_websocket_off_an_upgrade_is_a_426_at_once_and_the_same_turn_goes_by_post(
+    serve: Any, road: str
+) -> None:
+    """Whatever else is wrong with it, and without a look at the key: the client is to go on over HTTP."""
+    server = await serve(Script.of("Over HTTP, then."), websocket=False, api_key=("sk-right",))
+    for changes in ({}, {"Authorization": RIGHT}, {"Origin": "https://evil.example"}, {"OpenAI_Beta": BETA}):
+        status, fields, error = await shake_hands(server, road, **changes)
+        assert (status, fields["connection"], error["code"]) == (426, "close", "websocket_disabled")
+        assert error["message"] == "WebSocket mode is switched off on this server. Use HTTP."
+    async with http(server, headers={"Authorization": RIGHT}) as client:
+        answer = await client.post("/responses", json={"model": "sim", "input": "go"})
+    assert text_of(answer.json()) == "Over HTTP, then."
 
 
 @pytest.mark.parametrize("mode", list(Mode))

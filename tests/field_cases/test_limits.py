@@ -12,7 +12,8 @@ from trio_websocket import ConnectionClosed
 
 from respserver.config import Limits, Mode
 from respserver.engines.sim import Script
-from tests.support.live import PATIENCE, Wire, http, text_of, user
+from tests.field_cases.conftest import DEFAULT_LANE
+from tests.support.live import PATIENCE, Wire, addressed, http, text_of, user
 from tests.support.roads import FIRST, ROADS, raw_connection, raw_wire
 from tests.support.spy import Spy
 
@@ -111,9 +112,9 @@ async def test_f27_a_message_of_the_limit_in_bytes_is_served_and_one_more_closes
     spy = Spy(Script.of("Hello.", on_end="repeat"))
     server = await serve(engine=spy, limits={"message_bytes": LIMIT})
     other: Wire = await connect(server)
-    async with raw_wire(server, road) as client:
+    async with raw_wire(server, road, other.lane) as client:
         for size in (LIMIT - 1, LIMIT):
-            message = padded(size, LETTERS[letter])
+            message = padded(size, LETTERS[letter], **addressed({"type": "response.create"}, other.lane))
             assert len(message) == size
             await client.send(message, pieces)
             last = (await client.until("response.completed", "error"))[-1]
@@ -128,6 +129,7 @@ async def test_f27_a_message_of_the_limit_in_bytes_is_served_and_one_more_closes
     assert text_of(await other.completed(input="still here")) == "Hello."
 
 
+@DEFAULT_LANE
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
 @pytest.mark.parametrize("coding", ["identity", "gzip", "chunked"])
 @pytest.mark.parametrize("letter", list(LETTERS))

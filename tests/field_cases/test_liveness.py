@@ -38,12 +38,12 @@ async def until_closed(spy: Spy, count: int = 1) -> None:
 
 @pytest.mark.parametrize("mode", list(Mode))
 async def test_f28_a_silent_model_is_announced_at_once_and_the_silence_holds_pings_alone(
-    serve: Any, mode: Mode
+    serve: Any, mode: Mode, lane: str | None
 ) -> None:
     spy = Spy(Script.of("At last."))
     spy.gate = trio.Event()
     server = await serve(engine=spy, mode=mode, limits={"ping_seconds": 0.02})
-    async with raw_wire(server) as client:
+    async with raw_wire(server, lane=lane) as client:
         with trio.fail_after(ONE_SECOND):
             await client.create(input="x" * 10_000)  # would be tokenised in a thread
             begun = [await client.message(), await client.message()]
@@ -104,7 +104,7 @@ BUSY = ["streaming", "silent", "suspended"]
 
 
 @asynccontextmanager
-async def busy_wire(serve: Any, road: str, state: str) -> AsyncIterator[tuple[RawWire, Spy, Any]]:
+async def busy_wire(serve: Any, road: str, state: str, lane: str | None) -> AsyncIterator[tuple[RawWire, Spy, Any]]:
     """A connection whose turn would go on for ten seconds or more."""
     mode = Mode.PROTOTYPE if state == "suspended" else Mode.SHIPPED
     step = call("lookup_tide") if state == "suspended" else "word " * 2000
@@ -112,7 +112,7 @@ async def busy_wire(serve: Any, road: str, state: str) -> AsyncIterator[tuple[Ra
     if state == "silent":
         spy.gate = trio.Event()
     server = await serve(engine=spy, mode=mode)
-    async with raw_wire(server, road) as client:
+    async with raw_wire(server, road, lane) as client:
         await client.create(input="go", tools=TOOLS, store=True)
         last = {"streaming": "response.output_text.delta", "silent": "response.in_progress"}
         begun = await client.until(last.get(state, "response.done"))
@@ -121,8 +121,10 @@ async def busy_wire(serve: Any, road: str, state: str) -> AsyncIterator[tuple[Ra
 
 @pytest.mark.parametrize("state", BUSY)
 @pytest.mark.parametrize("road", ROADS)
-async def test_f36_a_busy_server_takes_forty_frames_a_ping_and_a_close(serve: Any, road: str, state: str) -> None:
-    async with busy_wire(serve, road, state) as (client, spy, (server, response_id)):
+async def test_f36_a_busy_server_takes_forty_frames_a_ping_and_a_close(
+    serve: Any, road: str, state: str, lane: str | None
+) -> None:
+    async with busy_wire(serve, road, state, lane) as (client, spy, (server, response_id)):
         for number in range(40):
             await client.send(json.dumps({"type": f"unknown.{number}"}))
         await client.stream.send_all(client_frame(PING, b"still there?"))
@@ -157,7 +159,7 @@ async def test_f36_an_idle_peer_that_vanished_is_dropped_after_the_time_for_ping
     spy = Spy(Script.of("Hello.", on_end="repeat"))
     server = await serve(engine=spy, limits={"ping_seconds": 0.05, "pong_seconds": 0.1, "kept_contexts": 0})
     other: Wire = await connect(server)  # its library answers pings
-    async with raw_wire(server) as client:
+    async with raw_wire(server, lane=other.lane) as client:
         await client.create(input="go")
         await client.until("response.completed")
         began = trio.current_time()
@@ -169,7 +171,7 @@ async def test_f36_an_idle_peer_that_vanished_is_dropped_after_the_time_for_ping
 
 
 @asynccontextmanager
-async def session_of(script: Script) -> AsyncIterator[RawWire]:
+async def session_of(script: Script, lane: str | None) -> AsyncIterator[RawWire]:
     """A session behind a real WebSocket on a stream without a network, so that its hours can pass at once."""
     services = build_services(Config(limits=Limits()), script=script)
 
@@ -180,16 +182,18 @@ async def session_of(script: Script) -> AsyncIterator[RawWire]:
         nursery.start_soon(services.post.run)
         async with client_of(run, limits=services.config.limits) as client:
             await client.open()
-            yield RawWire(client.stream)
+            wire = RawWire(client.stream)
+            wire.lane = lane
+            yield wire
         nursery.cancel_scope.cancel()
 
 
 async def test_f36_a_keep_alive_of_20_seconds_never_trips_in_a_turn_of_half_an_hour(
-    autojump_clock: trio.testing.MockClock,
+    autojump_clock: trio.testing.MockClock, lane: str | None
 ) -> None:
     """As client libraries do it: a ping every 20 s, and 20 s for the answer; the server's own pings go on beside."""
     script = Script.of([delay(1800), "At last."])
-    async with session_of(script) as client:
+    async with session_of(script, lane) as client:
         pongs, texts = trio.open_memory_channel[bytes](1), []
 
         async def read() -> None:
@@ -217,9 +221,9 @@ async def test_f36_a_keep_alive_of_20_seconds_never_trips_in_a_turn_of_half_an_h
 
 
 async def test_f36_a_peer_that_vanishes_in_the_silence_of_a_turn_is_dropped_in_40_seconds(
-    autojump_clock: trio.testing.MockClock,
+    autojump_clock: trio.testing.MockClock, lane: str | None
 ) -> None:
-    async with session_of(Script.of([delay(1800), "Nobody hears this."])) as client:
+    async with session_of(Script.of([delay(1800), "Nobody hears this."]), lane) as client:
         await client.create(input="go")
         began = trio.current_time()
         assert await RawClient(client.stream).closed() is None

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from respserver.engines.sim import Script, call, custom
-from tests.support.live import Frame, Wire, calls_of, output, post, text_of, tool, user
+from tests.support.live import Wire, ask, calls_of, output, text_of, tool, user
 from tests.support.spy import Spy
 
 TOOLS = [tool("first"), tool("second")]
 TWO_CALLS = Script.of([call("first"), call("second")], "thanks")
 
 
-@pytest.mark.parametrize("transport", ["websocket", "http"])
+@pytest.mark.parametrize("transport", ["websocket", "sse", "json"])
 @pytest.mark.parametrize("case", ["one output and a line", "a line alone", "both", "an output of no call"])
 async def test_f14_calls_and_outputs_must_pair_up(serve: Any, connect: Any, transport: str, case: str) -> None:
     spy = Spy(TWO_CALLS)
@@ -34,7 +34,7 @@ async def test_f14_calls_and_outputs_must_pair_up(serve: Any, connect: Any, tran
         fields["input"] = [*answers, user("stop")]
         missing = two["call_id"] if answers else one["call_id"]
     runs = len(spy.contexts)
-    answer = await attempt(wire, server, transport, fields)
+    answer = await ask(server, wire, transport, **fields)
     if case == "both":
         assert text_of(answer["response"]) == "thanks"
         assert spy.contexts[-1].endswith("tool first: ok\ntool second: aborted\nuser: go on")
@@ -45,13 +45,6 @@ async def test_f14_calls_and_outputs_must_pair_up(serve: Any, connect: Any, tran
     assert missing in answer["error"]["message"]
     assert answer["error"]["code"] in {"no_tool_output_found", "no_tool_call_found"}
     assert len(spy.contexts) == runs
-
-
-async def attempt(wire: Wire, server: Any, transport: str, fields: dict[str, Any]) -> Frame:
-    if transport == "websocket":
-        return (await wire.turn(**fields))[-1]
-    answer = await post(server, **fields)
-    return {"response": answer.json()} if answer.status_code == 200 else {"status": answer.status_code, **answer.json()}
 
 
 async def test_a_custom_call_takes_only_a_custom_output(serve: Any, connect: Any) -> None:

@@ -15,6 +15,8 @@ from trio_websocket import ConnectionClosed
 from respserver.config import Config, Limits, Mode
 from respserver.embed import make_server, running_server, start_server
 from respserver.engines.sim import Script, call
+from tests.field_cases.conftest import DEFAULT_LANE
+from tests.support.lane_wire import LaneWires, begun
 from tests.support.live import PATIENCE, TERMINALS, Frame, Wire, calls_of, http, open_wire, parse_sse, tool
 from tests.support.process import Process
 from tests.support.roads import LATE, raw_wire
@@ -60,12 +62,12 @@ class Seen:
 Stop = Callable[[], Awaitable[Stopped]]
 
 
-async def crowd(place: Place, stop: Stop) -> tuple[Seen, Stopped]:
+async def crowd(place: Place, stop: Stop, lane: str | None) -> tuple[Seen, Stopped]:
     """An idle socket, a streaming one with a create that waits behind it, a streaming response over SSE: then stop."""
     seen = Seen()
     async with trio.open_nursery() as nursery:
-        streams = await nursery.start(socket_client, place, seen, "streaming", 2)
-        await nursery.start(socket_client, place, seen, "idle", 0)
+        streams = await nursery.start(socket_client, place, seen, "streaming", 2, lane)
+        await nursery.start(socket_client, place, seen, "idle", 0, lane)
         with trio.fail_after(PATIENCE):
             await nursery.start(sse_client, place, seen)
             await streams.wait()
@@ -74,11 +76,16 @@ async def crowd(place: Place, stop: Stop) -> tuple[Seen, Stopped]:
 
 
 async def socket_client(
-    place: Place, seen: Seen, name: str, creates: int, task_status: trio.TaskStatus[trio.Event]
+    place: Place,
+    seen: Seen,
+    name: str,
+    creates: int,
+    lane: str | None,
+    task_status: trio.TaskStatus[trio.Event],
 ) -> None:
     """Create, then note every frame until the close."""
     streams = trio.Event()
-    async with open_wire(place.ws_url) as wire:
+    async with open_wire(place.ws_url, lane=lane) as wire:
         seen.frames[name] = []
         for _ in range(creates):
             await wire.create(input="go")
@@ -146,7 +153,7 @@ def judge(seen: Seen, stopped: Stopped) -> None:
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-async def test_f38_stopped_from_code_everybody_is_told_in_order(mode: Mode) -> None:
+async def test_f38_stopped_from_code_everybody_is_told_in_order(mode: Mode, lane: str | None) -> None:
     config = Config(port=0, mode=mode, tps=100.0, limits=Limits(grace_seconds=GRACE))
     server = make_server(config, script=Script.of(LONG))
     ended = trio.Event()
@@ -167,10 +174,11 @@ async def test_f38_stopped_from_code_everybody_is_told_in_order(mode: Mode) -> N
     async with trio.open_nursery() as nursery:
         address = await nursery.start(serve)
         place = Place(address.base_url, address.ws_url, address.port)
-        judge(*await crowd(place, stop))
+        judge(*await crowd(place, stop, lane))
 
 
-async def test_f38_stopped_by_a_signal_everybody_is_told_in_order(tmp_path: Path) -> None:
+@DEFAULT_LANE
+async def test_f38_stopped_by_a_signal_everybody_is_told_in_order(tmp_path: Path, lane: str | None) -> None:
     script = tmp_path / "script.toml"
     script.write_text(f'[[step]]\ntext = "{LONG}"\n', "utf-8")
     options = ("--grace-seconds", str(GRACE), "--tps", "100", "--script", str(script))
@@ -186,13 +194,14 @@ async def test_f38_stopped_by_a_signal_everybody_is_told_in_order(tmp_path: Path
         return Stopped(at, trio.current_time())
 
     try:
-        judge(*await crowd(place, stop))
+        judge(*await crowd(place, stop, lane))
         assert "Traceback" not in server.log.read_text()
     finally:
         server.stop()
 
 
-async def test_f38_a_server_in_a_thread_tells_everybody_too() -> None:
+@DEFAULT_LANE
+async def test_f38_a_server_in_a_thread_tells_everybody_too(lane: str | None) -> None:
     config = Config(port=0, tps=100.0, limits=Limits(grace_seconds=GRACE))
     opened = start_server(config, script=Script.of(LONG))
     running = opened.__enter__()
@@ -204,16 +213,16 @@ async def test_f38_a_server_in_a_thread_tells_everybody_too() -> None:
         await refused(place)
         return Stopped(at, trio.current_time())
 
-    judge(*await crowd(place, stop))
+    judge(*await crowd(place, stop, lane))
 
 
-async def test_f38_a_suspended_rollout_has_its_grace_for_the_outputs_and_then_a_terminal() -> None:
+async def test_f38_a_suspended_rollout_has_its_grace_for_the_outputs_and_then_a_terminal(lane: str | None) -> None:
     config = Config(port=0, mode=Mode.PROTOTYPE, limits=Limits(grace_seconds=GRACE))
     server = make_server(config, script=Script.of(call("lookup_tide"), "High water."))
     tools = [tool("lookup_tide")]
     async with trio.open_nursery() as nursery:
         address = await nursery.start(serve_until_stopped, server)
-        async with open_wire(address.ws_url) as answers, open_wire(address.ws_url) as is_silent:
+        async with open_wire(address.ws_url, lane=lane) as answers, open_wire(address.ws_url, lane=lane) as is_silent:
             pauses = [(await wire.turn(input="tide?", tools=tools))[-1] for wire in (answers, is_silent)]
             assert [pause["type"] for pause in pauses] == ["response.done"] * 2
             stopped = trio.current_time()
@@ -229,13 +238,52 @@ async def test_f38_a_suspended_rollout_has_its_grace_for_the_outputs_and_then_a_
             assert await close_code(is_silent) == 1001
 
 
-async def test_f38_sockets_behind_a_request_on_their_connection_are_told_like_the_others() -> None:
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_f38_every_lane_is_told(mode: Mode) -> None:
+    config = Config(port=0, mode=mode, tps=5.0, limits=Limits(grace_seconds=GRACE))
+    server = make_server(config, script=Script.of(LONG))
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(serve_until_stopped, server)
+        async with open_wire(address.ws_url) as wire:
+            wires = LaneWires(wire)
+            lanes = wires.lanes(None, *(f"lane-{number}" for number in range(20)))
+            running = lanes[: config.limits.connection_active_turns]
+            for lane in running:
+                await lane.create(input="go")
+            await begun(running)
+            for lane in [*lanes, *lanes[len(running) :]]:
+                await lane.create(input="waits")
+            await lanes[0].send({"type": "are.you.there"})
+            while (await lanes[0].frame())["type"] != "error":  # until the server has read them all
+                pass
+            server.stop.set()
+            for lane in lanes:
+                ends = 1 if lane in running else 2  # the others wait for a place with both
+                told = [frame for frame in await until_closed(lane) if frame["type"] in {"error", *TERMINALS}]
+                assert [frame["type"] for frame in told].count("error") == ends
+                codes = {(frame.get("error") or frame["response"]["error"])["code"] for frame in told}
+                assert (len(told), codes) == (2, {"server_shutting_down"})
+
+
+async def until_closed(lane: Wire) -> list[Frame]:
+    """The rest of a lane's frames, when the server has closed the socket with 1001."""
+    frames, code = [], 0
+    try:
+        while not code:
+            frames.append(await lane.frame())
+    except ConnectionClosed as closed:
+        code = closed.reason.code
+    assert code == 1001
+    return frames
+
+
+async def test_f38_sockets_behind_a_request_on_their_connection_are_told_like_the_others(lane: str | None) -> None:
     config = Config(port=0, tps=100.0, limits=Limits(grace_seconds=GRACE))
     server = make_server(config, script=Script.of(LONG))
     async with trio.open_nursery() as nursery:
         address = await nursery.start(serve_until_stopped, server)
         running = running_server(server, address)
-        async with raw_wire(running, LATE) as idle, raw_wire(running, LATE) as busy:
+        async with raw_wire(running, LATE, lane) as idle, raw_wire(running, LATE, lane) as busy:
             await busy.create(input="go")
             await busy.until("response.output_text.delta")
             stopped = trio.current_time()

@@ -16,7 +16,8 @@ import trio
 from respserver.config import Mode
 from respserver.embed import RunningServer
 from respserver.engines.sim import Script, conversation
-from tests.support.live import Wire, text_of
+from tests.field_cases.conftest import DEFAULT_LANE
+from tests.support.live import PATIENCE, Wire, addressed, text_of
 from tests.support.raw_websocket import TEXT, client_frame, request
 from tests.support.spy import Spy
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 EVENT_BYTES = 200
 """The least that one token's event takes on the wire."""
-REQUEST = json.dumps({"type": "response.create", "model": "sim", "input": "flood", "stream": True}).encode()
+REQUEST = {"type": "response.create", "model": "sim", "input": "flood", "stream": True}
 KERNEL_BYTES = 1 << 20
 """What the sockets' own buffers may take beside ours, when the client's is small."""
 MIB = 1 << 20
@@ -36,23 +37,30 @@ def flood(words: int) -> Spy:
 
 
 @asynccontextmanager
-async def flooded(server: RunningServer, transport: str, read: int) -> AsyncIterator[trio.SocketStream]:
+async def flooded(
+    server: RunningServer, transport: str, lane: str | None, read: int
+) -> AsyncIterator[trio.SocketStream]:
     """A client that asks for the flood, reads so many bytes of it and then reads no more."""
     raw = trio.socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     await raw.connect(("127.0.0.1", server.address.port))
     async with trio.SocketStream(raw) as stream:
         if transport == "websocket":
-            await stream.send_all(request() + client_frame(TEXT, REQUEST))
+            await stream.send_all(request() + frame_of(lane))
         else:
-            head = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(REQUEST)
-            await stream.send_all(head + REQUEST)
+            body = json.dumps(REQUEST).encode()
+            head = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+            await stream.send_all(head + body)
         seen = 0
         while seen < read:
             data = await stream.receive_some(1 << 20)
             assert data
             seen += len(data)
         yield stream
+
+
+def frame_of(lane: str | None) -> bytes:
+    return client_frame(TEXT, json.dumps(addressed(REQUEST, lane)).encode())
 
 
 class Neighbour:
@@ -87,7 +95,7 @@ async def read_to_the_end(stream: trio.SocketStream) -> tuple[bytes, bool]:
 
 @pytest.mark.parametrize("transport", ["websocket", "sse"])
 async def test_f35_a_client_that_stops_reading_is_waited_for_within_bounds_and_then_dropped(
-    serve: Any, connect: Any, transport: str
+    serve: Any, connect: Any, transport: str, lane: str | None
 ) -> None:
     words, stall, limit = 20_000, 0.4, 64 << 10
     spy = flood(words)
@@ -96,7 +104,7 @@ async def test_f35_a_client_that_stops_reading_is_waited_for_within_bounds_and_t
     for _ in range(20):
         await neighbour.turn()
     with trio.fail_after(10):
-        async with flooded(server, transport, read=32 << 10) as stream:
+        async with flooded(server, transport, lane, read=32 << 10) as stream:
             stopped, before = trio.current_time(), len(neighbour.seconds)
             assert spy.sequences_open == 2
             while spy.sequences_open == 2:
@@ -116,15 +124,15 @@ async def test_f35_a_client_that_stops_reading_is_waited_for_within_bounds_and_t
 
 @pytest.mark.parametrize("mode", list(Mode))
 async def test_f35_creates_that_wait_behind_a_flood_that_nobody_reads_go_with_it(
-    serve: Any, connect: Any, mode: Mode
+    serve: Any, connect: Any, mode: Mode, lane: str | None
 ) -> None:
     spy = flood(20_000)
     server = await serve(engine=spy, mode=mode, limits={"outbox_bytes": 64 << 10, "write_seconds": 0.3})
     neighbour = Neighbour(await connect(server))
     await neighbour.turn()
     with trio.fail_after(10):
-        async with flooded(server, "websocket", read=0) as stream:
-            await stream.send_all(client_frame(TEXT, REQUEST) * 5)
+        async with flooded(server, "websocket", lane, read=0) as stream:
+            await stream.send_all(frame_of(lane) * 5)
             while spy.sequences_open < 2:
                 await trio.sleep(0.001)
             while spy.sequences_open == 2:
@@ -133,10 +141,33 @@ async def test_f35_creates_that_wait_behind_a_flood_that_nobody_reads_go_with_it
     assert server.metrics.turns == 3
 
 
+@DEFAULT_LANE
+async def test_f35_floods_on_many_lanes_that_nobody_reads_share_the_bound_of_their_socket(
+    serve: Any, connect: Any
+) -> None:
+    words, lanes, limit = 20_000, 8, 64 << 10
+    spy = flood(words)
+    server = await serve(engine=spy, limits={"outbox_bytes": limit, "write_seconds": 0.4})
+    neighbour = Neighbour(await connect(server))
+    await neighbour.turn()
+    with trio.fail_after(PATIENCE):
+        async with flooded(server, "websocket", "lane-0", read=0) as stream:
+            for number in range(1, lanes):
+                await stream.send_all(frame_of(f"lane-{number}"))
+            while server.metrics.turns < 1 + lanes or spy.sampled_tokens == neighbour.tokens:
+                await trio.sleep(0.001)
+            while spy.sequences_open > 1:
+                await neighbour.turn()
+                await trio.sleep(0.005)
+            made = (spy.sampled_tokens - neighbour.tokens) * EVENT_BYTES
+            assert made < 4 * limit + KERNEL_BYTES < words * EVENT_BYTES / 2
+    await neighbour.turn()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("transport", ["websocket", "sse"])
 async def test_f35_in_a_turn_of_200_mb_memory_does_not_grow_for_a_client_that_stopped(
-    serve: Any, connect: Any, transport: str
+    serve: Any, connect: Any, transport: str, lane: str | None
 ) -> None:
     """With the default bounds, and in bytes of this process, which the client reads in as well."""
     words = 200_000_000 // EVENT_BYTES
@@ -147,7 +178,7 @@ async def test_f35_in_a_turn_of_200_mb_memory_does_not_grow_for_a_client_that_st
         await neighbour.turn()
     process = psutil.Process()
     with trio.fail_after(300):
-        async with flooded(server, transport, read=20_000_000):
+        async with flooded(server, transport, lane, read=20_000_000):
             stopped, before = process.memory_info().rss, len(neighbour.seconds)
             grown = 0
             while spy.sequences_open == 2:

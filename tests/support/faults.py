@@ -21,7 +21,7 @@ from respserver.ledger.base import TurnRecord
 from respserver.ledger.memory import MemoryLedger
 from respserver.message_socket import SocketClosed
 from respserver.schema.items import InputItem
-from respserver.state import ResponseState
+from respserver.state import ResponseState, StoredItem
 from respserver.store.base import Store
 from respserver.turn.safety import Verdict
 from tests.support.fake_socket import FakeSocket
@@ -104,6 +104,12 @@ class FaultyStore:
         await self._after("touch")
         return found
 
+    async def load_item(self, item_id: str, tenant: str) -> StoredItem | None:
+        await self._before("load_item")
+        item = await self._inner.load_item(item_id, tenant)
+        await self._after("load_item")
+        return item
+
     async def save(self, state: ResponseState) -> None:
         self.saved.append(state)
         await self._before("save")
@@ -132,6 +138,7 @@ class FaultyEngine:
     """Opens the sim's runs, each wrapped in a ``FaultyRun``."""
 
     name = "sim"
+    gives_logprobs = False
 
     def __init__(self, inner: Sim, faults: Faults) -> None:
         self._inner = inner
@@ -170,7 +177,8 @@ class FaultyRun:
         await self._inner.discard(count)
 
     async def fork(self) -> Run:
-        raise AssertionError("the server copies the buffer, not the run")
+        await self._faults.reach("run.fork")
+        return FaultyRun(await self._inner.fork(), self._faults)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -80,7 +80,7 @@ OPTIONS: dict[str, list[Any]] = {
     "safety_identifier": ["s"],
     "user": ["u"],
     "client_metadata": [{"x": 1}],
-    "stream_id": ["lane"],
+    "stream_id": ["ää", None],
     "background": [False, True],
     "conversation": ["conv_1"],
     "prompt": [{"id": "p"}],
@@ -89,17 +89,25 @@ OPTIONS: dict[str, list[Any]] = {
 ITEMS: list[Any] = [
     user("hello"),
     user(""),
-    {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:,"}]},
+    {
+        "role": "user",
+        "content": [
+            {"type": "input_text", "text": "a"},
+            {"type": "input_image", "image_url": "https://host.example/a.png"},
+        ],
+    },
     {"type": "message", "role": "assistant", "id": "msg_1", "content": [{"type": "refusal", "refusal": "no"}]},
     {
         "type": "reasoning",
         "id": "rs_1",
         "summary": [{"type": "summary_text", "text": "t"}],
-        "encrypted_content": "gAAA",
+        "encrypted_content": None,
     },
     {"type": "function_call", "call_id": "call_b", "name": "x", "arguments": "{}", "status": "incomplete"},
     {"type": "additional_tools", "tools": [tool("get_time"), *WEIRD_TOOLS[:2]]},
-    {"type": "compaction", "encrypted_content": "x"},
+    {"type": "compaction", "encrypted_content": None},
+    {"type": "shell_call", "call_id": "call_d", "status": "incomplete"},
+    {"type": "tool_search_output", "execution": "server", "tools": [tool("get_time")]},
     {"type": "zzz", "deep": "@300 lists@"},
 ]
 BROKEN_ITEMS: list[Any] = [
@@ -109,6 +117,11 @@ BROKEN_ITEMS: list[Any] = [
     {"type": "custom_tool_call_output", "call_id": "call_c", "output": [{"type": "input_text", "text": "ok"}]},
     {"type": "additional_tools", "tools": {"type": "function"}},
     {"type": "item_reference", "id": "msg_1"},
+    {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
+    {"type": "compaction", "encrypted_content": "x"},
+    {"type": "shell_call", "call_id": "call_e"},
+    {"type": "computer_call_output", "call_id": "call_e", "output": {"image_url": "data:image/png;base64,?"}},
+    {"role": "user", "content": [{"type": "input_file", "file_data": "data:,"}, {"type": "input_image"}]},
     {"role": "wizard", "content": 5},
     5,
 ]
@@ -208,6 +221,8 @@ class Fuzz:
         value = copy.deepcopy(value)  # the constants above stay as they are
         for _ in range(self.chance.choices([0, 1, 2, 5], [45, 35, 14, 6])[0]):
             value = self._mutate(value)
+        if isinstance(value, dict) and isinstance(value.get("stream_id"), str):
+            value["stream_id"] = "ää"  # who plays the frames has one lane; however this is damaged, it names none
         indent = 2 if self.chance.random() < 0.1 else None
         text = json.dumps(value, indent=indent)
         text = _LITERAL.sub(lambda found: LITERALS[found[0][1:-1]], text)

@@ -15,18 +15,41 @@ TERMINALS = {"response.completed", "response.failed", "response.incomplete"}
 ENDS = TERMINALS | {"error", "response.done"}
 PATIENCE = 10.0
 """Seconds of real time after which a test that waits for a frame has failed."""
+ADDRESSED = {"response.create", "response.append"}
+"""What a client sends to a lane."""
+OF_NO_LANE = {"invalid_json", "unknown_event_type", "invalid_stream_id"}
+"""Errors of messages that reach no lane. That of the age limit is the connection's own too, unless it answers a
+create."""
 
 Frame = dict[str, Any]
 
 
-class Wire:
-    """One WebSocket, in the protocol's own words."""
+def addressed(frame: Frame, lane: str | None) -> Frame:
+    """A client's frame as it is sent to this lane; None is the default one."""
+    return {"stream_id": lane, **frame} if lane is not None and frame.get("type") in ADDRESSED else frame
 
-    def __init__(self, socket: trio_websocket.WebSocketConnection) -> None:
+
+def off_lane(frame: Frame, lane: str | None) -> Frame:
+    """A server's frame without the name of its lane, which it must bear, and the default lane's must not."""
+    bare = {key: value for key, value in frame.items() if key != "stream_id"}
+    code = frame["error"]["code"] if frame["type"] == "error" else ""
+    bears_none = lane is None or code in OF_NO_LANE
+    if not (code == "websocket_connection_limit_reached" and "stream_id" not in frame):
+        assert frame == (bare if bears_none else {**bare, "stream_id": lane}), f"not a frame of lane {lane}: {frame}"
+    return bare
+
+
+class Wire:
+    """One WebSocket, in the protocol's own words. All its turns are those of one lane, whose name each frame bears;
+    ``frame`` leaves it out again, so that tests read the same on every lane."""
+
+    def __init__(self, socket: trio_websocket.WebSocketConnection, lane: str | None = None) -> None:
         self.socket = socket
+        self.lane = lane
 
     async def send(self, frame: Frame | str) -> None:
-        await self.socket.send_message(frame if isinstance(frame, str) else json.dumps(frame))
+        text = frame if isinstance(frame, str) else json.dumps(addressed(frame, self.lane))
+        await self.socket.send_message(text)
 
     async def create(self, **fields: Any) -> None:
         await self.send({"type": "response.create", "model": "sim", **fields})
@@ -34,10 +57,15 @@ class Wire:
     async def append(self, items: list[Frame], **fields: Any) -> None:
         await self.send({"type": "response.append", "input": items, **fields})
 
-    async def frame(self) -> Frame:
+    async def receive(self) -> Frame:
+        """The next frame as it is."""
         with trio.fail_after(PATIENCE):
             frame: Frame = json.loads(await self.socket.get_message())
         return frame
+
+    async def frame(self) -> Frame:
+        """The next frame, which must be one of the lane's."""
+        return off_lane(await self.receive(), self.lane)
 
     async def frames(self) -> list[Frame]:
         """All frames up to and with the one that ends the step: a terminal, a pause or an error."""
@@ -66,14 +94,14 @@ class Wire:
 
 
 @contextlib.asynccontextmanager
-async def open_wire(url: str, headers: dict[str, str] | None = None) -> AsyncIterator[Wire]:
+async def open_wire(url: str, headers: dict[str, str] | None = None, lane: str | None = None) -> AsyncIterator[Wire]:
     pairs = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     async with trio.open_nursery() as nursery:
         socket = await trio_websocket.connect_websocket_url(
             nursery, url, extra_headers=pairs, max_message_size=1 << 30, receive_buffer_size=1 << 18
         )
         try:
-            yield Wire(socket)
+            yield Wire(socket, lane)
         finally:
             with trio.CancelScope(shield=True):
                 with trio.move_on_after(1):  # a peer that is gone answers no close frame
@@ -115,6 +143,19 @@ async def stream(server: Any, **fields: Any) -> list[Frame]:
     assert answer.status_code == 200, answer.text
     assert answer.text.endswith("data: [DONE]\n\n")
     return parse_sse(answer.text)
+
+
+async def ask(server: Any, wire: Wire, transport: str, **fields: Any) -> Frame:
+    """One create over a transport: its terminal event's ``response``, or its refusal's ``status`` and ``error``.
+
+    ``transport`` is ``websocket``, ``sse``, or anything else for JSON.
+    """
+    if transport == "websocket":
+        return (await wire.turn(**fields))[-1]
+    answer = await post(server, stream=transport == "sse", **fields)
+    if answer.status_code != 200:
+        return {"status": answer.status_code, **answer.json()}
+    return parse_sse(answer.text)[-1] if transport == "sse" else {"response": answer.json()}
 
 
 def text_of(response: Frame) -> str:

@@ -13,9 +13,11 @@ Blocks name the server by its default address; whoever runs them puts in the rea
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import textwrap
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +49,16 @@ _FENCE = re.compile(
 _COMMENT = re.compile(r"^ *<!-- example: .*-->$", re.MULTILINE)
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+
+
+def maker(name: str) -> ModuleType:
+    """A program that writes a page, ``docs/NAME.py``: ``PAGE`` is its file, ``page()`` what should stand there."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def name_of(page: Path) -> str:

@@ -14,6 +14,7 @@ from respserver.protocol.chain import Context, Latest
 from respserver.protocol.commands import Create
 from respserver.protocol.emitter import Emitter
 from respserver.protocol.lane import Lane
+from respserver.protocol.open_item import ReasoningShown
 from respserver.protocol.validate import Fields, Transport, read_create
 from respserver.schema.events import Event
 from respserver.schema.input import read_input
@@ -28,6 +29,7 @@ Json = dict[str, Any]
 
 USAGE = Usage(input_tokens=3, output_tokens=4, total_tokens=7)
 NOW = 1_790_000_000
+SUMMARY = ReasoningShown(summary=True)
 
 
 def create(**fields: Any) -> str:

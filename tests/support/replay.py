@@ -87,7 +87,8 @@ class Replay:
         assert index == self._open
         self._open = None
         assert item["status"] in {"completed", "incomplete"}
-        self.items[index]["status"] = item["status"]
+        told_last = ("status", "encrypted_content")  # only a whole item can be sealed
+        self.items[index] |= {name: item[name] for name in told_last if name in item}
         assert item == self.items[index]
 
     def _part(self, listed: str, index: str, moment: str, event: Json) -> None:
@@ -97,16 +98,35 @@ class Replay:
             parts.append(copy.deepcopy(event["part"]))
         else:
             assert event[index] == len(parts) - 1
-            assert event["part"] == parts[-1]
+            assert _streamed(event["part"]) == parts[-1]
+            parts[-1] = copy.deepcopy(event["part"])
 
     def _grow(self, holder: Json, field: str, moment: str, event: Json) -> None:
         if moment == "delta":
             holder[field] += event["delta"]
         else:
             assert event[field] == holder[field]
+        if "logprobs" in event:
+            told = holder["logprobs"]
+            if moment == "delta":
+                told += event["logprobs"]
+            else:
+                assert event["logprobs"] == told
 
     def _item_of(self, event: Json) -> Json:
         assert event["output_index"] == self._open
         item = self.items[event["output_index"]]
         assert event["item_id"] == item["id"]
         return item
+
+
+def _streamed(part: Json) -> Json:
+    """A part as its events tell of it: only the part has the bytes of its tokens."""
+    if not part.get("logprobs"):
+        return part
+    return {**part, "logprobs": [_without_bytes(one) for one in part["logprobs"]]}
+
+
+def _without_bytes(logprob: Json) -> Json:
+    tops = [{"token": top["token"], "logprob": top["logprob"]} for top in logprob["top_logprobs"]]
+    return {"token": logprob["token"], "logprob": logprob["logprob"], "top_logprobs": tops}

@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from tests.support.live import addressed, off_lane
 from tests.support.raw_websocket import CLOSE, CONTINUATION, PING, PONG, TEXT, RawClient, client_frame, request
 
 FIRST, LATE = "first", "late"
@@ -19,7 +20,9 @@ PATIENCE = 10.0
 
 
 class RawWire(RawClient):
-    """A raw client that knows the frames of a turn."""
+    """A raw client that knows the frames of a turn. ``lane`` is the one that it speaks of, as for a ``Wire``."""
+
+    lane: str | None = None
 
     async def send(self, message: str | bytes, pieces: int = 1) -> None:
         """One text message, in so many fragments, cut anywhere, also inside a character."""
@@ -33,15 +36,14 @@ class RawWire(RawClient):
         await self.stream.send_all(b"".join(frames))
 
     async def create(self, **fields: Any) -> None:
-        await self.send(json.dumps({"type": "response.create", "model": "sim", **fields}))
+        await self.send(json.dumps(addressed({"type": "response.create", "model": "sim", **fields}, self.lane)))
 
     async def message(self) -> dict[str, Any]:
         """The next text message, which is JSON; pings on the way to it are answered."""
         while True:
             frame = await self.frame()
             if frame.opcode == TEXT:
-                message: dict[str, Any] = json.loads(frame.payload)
-                return message
+                return off_lane(json.loads(frame.payload), self.lane)
             assert frame.opcode in (PING, PONG), frame
             if frame.opcode == PING:
                 await self.stream.send_all(client_frame(PONG, frame.payload))
@@ -80,9 +82,12 @@ async def raw_connection(server: Any, road: str = FIRST) -> AsyncIterator[RawWir
 
 
 @contextlib.asynccontextmanager
-async def raw_wire(server: Any, road: str = FIRST, **headers: str | None) -> AsyncIterator[RawWire]:
+async def raw_wire(
+    server: Any, road: str = FIRST, lane: str | None = None, **headers: str | None
+) -> AsyncIterator[RawWire]:
     """An open raw WebSocket by this road."""
     async with raw_connection(server, road) as client:
+        client.lane = lane
         await client.stream.send_all(request(**headers))
         assert (await client.head()).startswith(b"HTTP/1.1 101 ")
         yield client

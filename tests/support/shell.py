@@ -11,7 +11,7 @@ from respserver.protocol.chain import Context, Latest, Pause, pair
 from respserver.protocol.commands import AwaitOutputs, Create, Ignore, Reject, ResumeTurn, StartTurn
 from respserver.protocol.connection import Connection, Delivery
 from respserver.protocol.emitter import Emitter
-from respserver.protocol.lane import error_frame
+from respserver.protocol.lane import Lane, error_frame
 from respserver.protocol.states import LaneState
 from respserver.schema.codec import encode
 from respserver.schema.events import Event
@@ -22,7 +22,7 @@ from tests.support.replay import TERMINALS
 
 
 class Shell:
-    """One connection and its single running turn. ``frames`` is what the client got.
+    """One connection and the running turn of each of its lanes. ``frames`` is what the client got.
 
     ``answers`` counts what became of each message: exactly one error frame, one turn, one silent acceptance.
     """
@@ -30,33 +30,75 @@ class Shell:
     def __init__(self, mode: Mode, *, max_waiting: int = 2, strict: bool = False) -> None:
         self.connection = Connection(mode, "websocket", max_waiting=max_waiting, strict=strict)
         self.lane = self.connection.lane
+        """The default lane."""
         self.frames: list[Json] = []
         self.answers = 0
+        self.new_id = Ids()
+        self._plays: dict[Lane, Play] = {}
+
+    @property
+    def busy(self) -> list[Play]:
+        """The lanes where something runs or waits."""
+        return [play for play in self._plays.values() if not play.is_quiet]
+
+    def message(self, text: str) -> None:
+        """The client sends something."""
+        answer = self.connection.receive_message(text, 0.0)
+        match answer:
+            case Reject(error=error, stream_id=stream_id):
+                self.refuse(encode(error_frame(error, stream_id)))
+            case Ignore():
+                self.answers += 1
+            case Delivery(lane=lane, event=Create() as create):
+                self._plays.setdefault(lane, Play(self, lane)).wait(create)
+            case Delivery(lane=lane, event=append):
+                self._plays.setdefault(lane, Play(self, lane)).append(lane.begin(append))
+
+    def step(self, end: str, pick: int = 0) -> None:
+        """On one of the busy lanes, start the next turn if none runs, or end the one that does: ``complete``, ``fail``,
+        ``call``."""
+        if busy := self.busy:
+            busy[pick % len(busy)].step(end)
+
+    def drain(self) -> None:
+        """End everything that runs, waits or is suspended."""
+        while busy := self.busy:
+            busy[0].step("fail" if busy[0].lane.state is LaneState.SUSPENDED else "complete")
+
+    def send(self, frame: bytes) -> None:
+        """The client gets an event."""
+        event = json.loads(frame)
+        self.answers += event["type"] in TERMINALS
+        self.frames.append(event)
+
+    def refuse(self, frame: bytes) -> None:
+        """The client gets an error instead of whatever it wanted."""
+        self.answers += 1
+        self.frames.append(json.loads(frame))
+
+
+class Play:
+    """One lane's line and the turn that runs."""
+
+    def __init__(self, shell: Shell, lane: Lane) -> None:
+        self.lane = lane
+        self._shell = shell
         self._waiting: deque[Create] = deque()
+        self._running: Create | None = None
         self._emitter: Emitter | None = None
         self._context: Context = context()
-        self._new_id = Ids()
 
     @property
     def is_quiet(self) -> bool:
         """Whether nothing runs or waits."""
         return self._emitter is None and not self._waiting
 
-    def message(self, text: str) -> None:
-        """The client sends something."""
-        answer = self.connection.receive_message(text, 0.0)
-        match answer:
-            case Reject(error=error):
-                self._refuse(encode(error_frame(error)))
-            case Ignore():
-                self.answers += 1
-            case Delivery(event=Create() as create):
-                self._waiting.append(create)
-            case Delivery(lane=lane, event=append):
-                self._append(lane.begin(append))
+    def wait(self, create: Create) -> None:
+        """One more for the end of the line."""
+        self._waiting.append(create)
 
     def step(self, end: str) -> None:
-        """Start the next turn if none runs, or end the one that does: ``complete``, ``fail``, ``call``."""
+        """As ``Shell.step`` says."""
         if self._emitter is None:
             self._start()
         elif self.lane.state is LaneState.SUSPENDED:
@@ -67,31 +109,39 @@ class Shell:
         else:
             self._finish(self._emitter, ServerError() if end == "fail" else None)
 
-    def drain(self) -> None:
-        """End everything that runs, waits or is suspended."""
-        while not self.is_quiet:
-            self.step("fail" if self.lane.state is LaneState.SUSPENDED else "complete")
+    def append(self, command: object) -> None:
+        """Obey what the rules say to an append."""
+        match command:
+            case ResumeTurn():
+                assert self._emitter is not None
+                self._emitter.resume()
+                self._shell.answers += 1
+            case AwaitOutputs():
+                self._shell.answers += 1
+            case Reject(error=error):
+                self._shell.refuse(self.lane.error_frame(error))
 
     def _start(self) -> None:
-        if not self._waiting:
-            return
-        command = self.lane.begin(self._waiting.popleft())
+        self._running = self._waiting.popleft()
+        command = self.lane.begin(self._running)
         if isinstance(command, Reject):
-            self._refuse(self.lane.error_frame(command.error))
-            self.lane.pending -= 1
+            self._shell.refuse(self.lane.error_frame(command.error))
+            self._end()
             return
         assert isinstance(command, StartTurn)
         self._context = command.parent.context.fork() if command.parent else context()
         try:
             items = pair(self._context, command.request.items)
         except ApiError as error:
-            self._refuse(self.lane.refuse(error))
-            self.lane.pending -= 1
+            self._shell.refuse(self.lane.refuse(error))
+            self._end()
             return
+        if command.parent is not None and not command.is_fork:
+            self.lane.take()
         self._context.open_calls = {}
         self._context.item_ids |= {item.id for item in items if item.id}
         self._context.call_ids |= {item.call_id for item in items if isinstance(item, FunctionCallItem)}
-        self._emitter = Emitter(response(self._new_id("resp")), self._new_id)
+        self._emitter = Emitter(response(self._shell.new_id("resp")), self._shell.new_id)
         self._send(self._emitter.begin())
 
     def _call(self, emitter: Emitter) -> None:
@@ -106,17 +156,6 @@ class Shell:
         )
         self._send([done])
 
-    def _append(self, command: object) -> None:
-        match command:
-            case ResumeTurn():
-                assert self._emitter is not None
-                self._emitter.resume()
-                self.answers += 1
-            case AwaitOutputs():
-                self.answers += 1
-            case Reject(error=error):
-                self._refuse(encode(error_frame(error)))
-
     def _finish(self, emitter: Emitter, error: ApiError | None) -> None:
         if error is not None:
             self.lane.evict()
@@ -128,18 +167,16 @@ class Shell:
             self._context.call_ids |= set(emitter.call_ids)
             self.lane.publish(Latest(response_id=emitter.response.id, context=self._context))
             self._send(emitter.complete(USAGE, NOW))
-        self._emitter = None
-        self.lane.pending -= 1
+        self._end()
+
+    def _end(self) -> None:
+        assert self._running is not None
+        self._shell.connection.finish_create(self.lane, self._running)
+        self._emitter = self._running = None
 
     def _feed(self, emitter: Emitter, deltas: list[Delta]) -> None:
         self._send([event for delta in deltas for event in emitter.feed(delta)])
 
     def _send(self, events: list[Event]) -> None:
         for event in events:
-            frame = json.loads(self.lane.send_event(event))
-            self.answers += frame["type"] in TERMINALS
-            self.frames.append(frame)
-
-    def _refuse(self, frame: bytes) -> None:
-        self.answers += 1
-        self.frames.append(json.loads(frame))
+            self._shell.send(self.lane.send_event(event))

@@ -74,7 +74,10 @@ async def play(sequence: SimSequence, params: SamplingParams = PARAMS) -> list[B
 
 
 async def sample(sequence: SimSequence, params: SamplingParams = PARAMS) -> list[tuple[Any, ...]]:
-    """The items of one run: ("message", text or refusal parts…), ("reasoning", parts…), (call kind, name, text)."""
+    """The items of one run: ("message", text or refusal parts…), ("reasoning", parts…), (call kind, name, text).
+
+    A function call without arguments has ``{}``, as clients are shown it.
+    """
     return read(token for batch in await play(sequence, params) for token in batch.ids)
 
 
@@ -98,4 +101,7 @@ def read(ids: Iterable[int]) -> list[tuple[Any, ...]]:
             items[-1].append("refused: " if delta.kind == "refusal" else "")
         elif isinstance(delta, TextDelta):
             items[-1][-1] += delta.text
+    for item in items:
+        if item[0] == "function_call":
+            item[2] = item[2] or "{}"
     return [tuple(item) for item in items]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence as Ids
 
 import trio
@@ -14,26 +15,41 @@ from respserver.services import bundled_template
 from respserver.tokens.special import Special
 
 TEMPLATE = bundled_template()
+_NO_ARGUMENTS = re.compile(r"call \S+: ")
 _WORDS = {Special.SEP: ": ", Special.CALL: "call ", Special.CUSTOM: "custom ", Special.THINK: "think: "}
 
 
 class Spy(Sim):
-    """The sim, with eyes: ``contexts`` has one text per sampling run, ``given`` the ids of each extend.
+    """The sim, with eyes: ``contexts`` has one text per sampling run, ``context_ids`` the same as ids, ``given`` the
+    ids of each extend.
 
-    While ``gate`` holds an event that is not set, the model is silent: it neither reads nor speaks.
+    While ``gate`` holds an event that is not set, the model is silent: it neither reads nor speaks. ``held`` does the
+    same for the contexts in which a text stands.
     """
 
     def __init__(self, script: Script | None = None, **options: float) -> None:
         super().__init__(TEMPLATE, script=script, **options)
         self.contexts: list[str] = []
+        self.context_ids: list[list[int]] = []
         self.given: list[list[int]] = []
         self.closed = 0
         self.gate: trio.Event | None = None
+        self.held: dict[str, trio.Event] = {}
 
-    async def pass_gate(self) -> None:
+    def hold(self, *texts: str) -> None:
+        """Be silent about each of these until it is let go."""
+        self.held.update((text, trio.Event()) for text in texts)
+
+    def let_go(self, text: str) -> None:
+        """Go on where this text stands."""
+        self.held.pop(text).set()
+
+    async def pass_gate(self, ids: list[int]) -> None:
         """Wait as long as the model is silent."""
         if self.gate is not None:
             await self.gate.wait()
+        for gate in [gate for text, gate in self.held.items() if text in in_words(ids)]:
+            await gate.wait()
 
     async def open(self) -> SpySequence:
         return SpySequence(self, await super().open())
@@ -51,14 +67,15 @@ class SpySequence:
         self._spy.given.append(list(ids))
         self._ids += ids
         self._running = False
-        await self._spy.pass_gate()
+        await self._spy.pass_gate(self._ids)
         await self._inner.extend(ids)
 
     async def next(self, params: SamplingParams) -> Batch:
         if not self._running:
             self._running = True
             self._spy.contexts.append(in_words(self._ids))
-        await self._spy.pass_gate()
+            self._spy.context_ids.append(list(self._ids))
+        await self._spy.pass_gate(self._ids)
         batch = await self._inner.next(params)
         self._ids += batch.ids
         return batch
@@ -68,7 +85,9 @@ class SpySequence:
         await self._inner.discard(count)
 
     async def fork(self) -> SpySequence:
-        raise AssertionError("the server copies the buffer, not the run")
+        copy = SpySequence(self._spy, await self._inner.fork())
+        copy._ids = list(self._ids)
+        return copy
 
     async def aclose(self) -> None:
         if not self._closed:
@@ -78,7 +97,10 @@ class SpySequence:
 
 
 def in_words(ids: list[int]) -> str:
-    """A context as lines: ``user: hi``, ``call name: {…}``, ``tool name: output``, ``tools: names``."""
+    """A context as lines: ``user: hi``, ``call name: {…}``, ``tool name: output``, ``tools: names``.
+
+    A function call without arguments reads ``{}``, which the template leaves out.
+    """
     lines: list[str] = []
     for token in ids:
         if token == Special.START:
@@ -92,7 +114,7 @@ def in_words(ids: list[int]) -> str:
                 lines[-1] = line + word
         elif token not in (Special.END, Special.REFUSAL, Special.STOP):
             lines[-1] += TEMPLATE.tokenizer.decode([token])
-    return "\n".join(_short_tools(line) for line in lines)
+    return "\n".join(_short_tools(f"{line}{{}}" if _NO_ARGUMENTS.fullmatch(line) else line) for line in lines)
 
 
 def _short_tools(line: str) -> str:

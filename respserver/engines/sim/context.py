@@ -16,12 +16,13 @@ import msgspec
 
 from respserver.engines.sim.offer import OfferedTool, read_offer
 from respserver.tokens.render import Template
+from respserver.tokens.roles import RoleTable
 from respserver.tokens.special import SPECIAL_COUNT, Special
 
-ROLES = ("user", "assistant", "system", "developer", "tool", "tools", "item")
-"""What may stand behind START: message roles, and the template's words for outputs, tool lists and opaque items."""
 MESSAGE_ROLES = ("user", "system", "developer")
-_MARK_BYTES = re.compile(b"[" + re.escape(bytes(range(SPECIAL_COUNT))) + b"]")
+_MARK_BYTES = re.compile(b"[" + re.escape(bytes(mark for mark in Special if mark != Special.PAD)) + b"]")
+"""PAD says nothing, it only takes room inside a field."""
+_FRAME = (Special.START, Special.END)
 
 
 class Field(msgspec.Struct, frozen=True, gc=False):
@@ -42,14 +43,6 @@ class Item(msgspec.Struct, frozen=True):
     def texts(self) -> tuple[Field, ...]:
         """The parts that carry text: not the name of a call."""
         return tuple(field for field in self.fields if field.mark not in (Special.CALL, Special.CUSTOM))
-
-
-RoleTable = dict[tuple[int, ...], str]
-
-
-def role_table(template: Template) -> RoleTable:
-    """The roles by their token ids; made once for all contexts of an engine."""
-    return {tuple(template.tokenise([role])): role for role in ROLES}
 
 
 class Context:
@@ -97,7 +90,7 @@ class Context:
         opened: int | None = None
         for number, at in enumerate(marks):
             mark = self.ids[at]
-            if mark not in (Special.START, Special.END):
+            if mark not in _FRAME:
                 continue
             if opened is not None:
                 self._take(marks[opened:number], at)
@@ -135,10 +128,9 @@ class Context:
     def _unread_marks(self) -> list[int]:
         """Where the special ids are. The lowest byte of each id is searched first: twenty times faster than looking at
         numbers, and few ids of text share it."""
-        base, width = self._read_to, self.ids.itemsize
-        lowest = self.ids[base:].tobytes()[0 if sys.byteorder == "little" else width - 1 :: width]
-        candidates = (base + found.start() for found in _MARK_BYTES.finditer(lowest))
-        return [at for at in candidates if self.ids[at] < SPECIAL_COUNT]
+        ids, base, width = self.ids, self._read_to, self.ids.itemsize
+        lowest = ids[base:].tobytes()[0 if sys.byteorder == "little" else width - 1 :: width]
+        return [at for found in _MARK_BYTES.finditer(lowest) if ids[at := base + found.start()] < SPECIAL_COUNT]
 
     def _take(self, marks: list[int], end: int) -> None:
         """Read one item: ``marks`` are its special ids from START on, ``end`` the id behind it."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as Ids
 
+import msgspec
 import trio
 
 from respserver.engines.base import Batch, SamplingParams
-from respserver.engines.sim.context import Context, role_table
+from respserver.engines.sim.context import Context
 from respserver.engines.sim.pace import TICK, Pace, Schedule
 from respserver.engines.sim.plan import Plan, Planner, ScriptReader
 from respserver.engines.sim.script import Script
 from respserver.errors import ModelFault
+from respserver.tokens.logprobs import TokenLogprob
 from respserver.tokens.render import Template
+from respserver.tokens.roles import role_table
 
 BATCH = 64
 """Most ids in a batch of an unpaced run: one checkpoint each, so that a long answer does not hold up the others."""
@@ -33,6 +36,7 @@ class Sim:
     """
 
     name = "sim"
+    gives_logprobs = True
 
     def __init__(
         self,
@@ -53,7 +57,7 @@ class Sim:
         self.sampled_tokens = 0
         self.runs = 0
         self._template = template
-        self._roles = role_table(template)
+        self._roles = role_table(template.tokenise)
         self._planner = Planner(template)
 
     async def open(self) -> SimSequence:
@@ -109,6 +113,8 @@ class SimSequence:
         self._context.extend(batch.ids)
         self._sampled += len(batch.ids)
         self._engine.sampled_tokens += len(batch.ids)
+        if params.top_logprobs is not None:
+            return msgspec.structs.replace(batch, logprobs=_certain(batch.ids, params.top_logprobs))
         return batch
 
     async def discard(self, count: int) -> None:
@@ -141,11 +147,12 @@ class SimSequence:
         self._sampled = 0
         plan = self._engine.plan(self._context, self._reader, params)
         pace = self._engine.pace
-        pace = Pace(
-            tps=pace.tps if plan.tps is None else plan.tps,
-            ttft=pace.ttft if plan.ttft is None else plan.ttft,
-            jitter=pace.jitter,
-        )
+        if plan.tps is not None or plan.ttft is not None:
+            pace = Pace(
+                tps=pace.tps if plan.tps is None else plan.tps,
+                ttft=pace.ttft if plan.ttft is None else plan.ttft,
+                jitter=pace.jitter,
+            )
         return _Run(plan, pace, seed=len(self._context.ids))
 
     def _end_run(self) -> None:
@@ -155,6 +162,11 @@ class SimSequence:
     def _check_open(self) -> None:
         if self._closed:
             raise trio.ClosedResourceError("the sequence is closed")
+
+
+def _certain(ids: Ids[int], most: int) -> list[TokenLogprob]:
+    """The truth about a model that plays what was decided: it could have said nothing else."""
+    return [TokenLogprob(0.0, ((token, 0.0),) if most else ()) for token in ids]
 
 
 class _Run:

@@ -13,6 +13,7 @@ import msgspec
 
 from respserver.engines.base import SamplingParams
 from respserver.engines.sim.context import Context
+from respserver.engines.sim.promised import check_said
 from respserver.engines.sim.rehearse import answer, rehearse
 from respserver.engines.sim.script import (
     Call,
@@ -28,6 +29,7 @@ from respserver.engines.sim.script import (
 )
 from respserver.errors import ModelFault
 from respserver.tokens.render import Pieces, Template, call_pieces, message_pieces, reasoning_pieces
+from respserver.tokens.roles import role_text
 
 MAX_KEPT = 1024
 """Rendered steps that are kept; a server that is given script after script must not grow."""
@@ -106,18 +108,20 @@ class Planner:
         """Decide a whole run. Raises ``ModelFault`` if the script has nothing to say here."""
         context.read()
         step = reader.step(context, params.model) if reader is not None else None
-        if step is not None:
-            return self._played(step, context)
+        if step is not None and reader is not None:
+            return self._played(step, context, params, reader.script.name)
         # A script that ends in rehearsal has asked for it itself.
         if may_rehearse or reader is not None:
             return self._rendered((rehearse(context, params),))
         return self._rendered((answer(context, params),))
 
-    def _played(self, step: Step, context: Context) -> Plan:
+    def _played(self, step: Step, context: Context, params: SamplingParams, script: str) -> Plan:
         kept = self._kept.get(id(step))
+        output = step.output if kept is not None else tuple(_filled(entry, context) for entry in step.output)
+        if step.fault is None:
+            check_said(output, params, script)
         if kept is not None:
             return kept[1]
-        output = tuple(_filled(entry, context) for entry in step.output)
         made = self._rendered(output)
         fault = made.fault
         if step.fault is not None and (fault is None or step.fault_after_tokens is not None):
@@ -148,8 +152,8 @@ class Planner:
 
 def _pieces(output: Text | Refusal | Reasoning | Call | Custom) -> Pieces:
     match output:
-        case Text(parts):
-            return message_pieces("assistant", [("text", part) for part in parts])
+        case Text(parts, phase):
+            return message_pieces(role_text("assistant", phase), [("text", part) for part in parts])
         case Refusal(text):
             return message_pieces("assistant", [("refusal", text)])
         case Reasoning(parts):
@@ -167,8 +171,8 @@ _PLACE = re.compile(r"\{\{(last_user|last_tool_output)\}\}|\{(last_user|last_too
 def _filled(output: Output, context: Context) -> Output:
     """The output with its placeholders replaced."""
     match output:
-        case Text(parts):
-            return Text(tuple(_fill(part, context) for part in parts))
+        case Text(parts, phase):
+            return Text(tuple(_fill(part, context) for part in parts), phase)
         case Refusal(text):
             return Refusal(_fill(text, context))
         case Reasoning(parts):

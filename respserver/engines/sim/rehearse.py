@@ -15,6 +15,7 @@ import msgspec
 from respserver.engines.base import SamplingParams
 from respserver.engines.sim.context import MESSAGE_ROLES, Context, Item
 from respserver.engines.sim.offer import OfferedTool
+from respserver.engines.sim.promised import check_made
 from respserver.engines.sim.schema_value import schema_value
 from respserver.engines.sim.script import Call, Custom, Text
 
@@ -39,9 +40,14 @@ def rehearse(context: Context, params: SamplingParams) -> Call | Custom | Text:
 
 
 def answer(context: Context, params: SamplingParams) -> Text:
-    """A message in the form that the request asks for; plain text quotes the tool outputs or the message before it."""
+    """A message in the form that the request asks for; plain text quotes the tool outputs or the message before it.
+
+    Raises ``ModelFault`` for a strict schema that no answer was found for.
+    """
     if params.text_schema is not None:
-        return Text((_json(schema_value(params.text_schema)),))
+        value = schema_value(params.text_schema)
+        check_made(value, params)
+        return Text((_json(value),))
     quote = _quote(context)
     return Text((_json({"answer": quote}) if params.json_object else quote,))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import fnmatch
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,6 +19,7 @@ from respserver.engines.sim.pace import Amount, check_value
 from respserver.errors import ConfigError
 from respserver.mistakes import shown
 
+Phase = Literal["commentary", "final_answer"]
 OnEnd = Literal["fail", "repeat", "rehearse"]
 Name = Annotated[str, Meta(min_length=1)]
 TokenCount = Annotated[int, Meta(ge=0)]
@@ -27,9 +28,14 @@ _JSON = (str, int, float, type(None), datetime.date, datetime.time)
 
 
 class Text(msgspec.Struct, frozen=True):
-    """An assistant message with one text part per string."""
+    """An assistant message with one text part per string, in a phase of the answer if it says so."""
 
     parts: tuple[str, ...]
+    phase: Phase | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError``."""
+        check_value("phase", self.phase, Phase | None)
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -145,7 +151,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         """A script of one conversation that serves every context.
 
         Each argument is a step: a string is a text answer, an ``Output`` stands alone, a list is several outputs in
-        order, and ``step()`` says more. Raises ``TypeError`` for anything else, ``ConfigError`` for a wrong value.
+        order, and ``step()`` says more. Raises ``ConfigError`` for anything else.
 
             Script.of("hello", call("get_weather", city="Paris"), "It is sunny.")
         """
@@ -158,7 +164,8 @@ StepLike = OutputLike | list[OutputLike] | tuple[OutputLike, ...] | Step
 
 def conversation(*steps: StepLike, user: str | None = None, model: str | None = None) -> Conversation:
     """A conversation of steps as ``Script.of`` takes them, for contexts with this text from the user and this model."""
-    return Conversation(steps=tuple(_as_step(given) for given in steps), user=user, model=model)
+    made = tuple(_as_step(given, f"step[{index}]") for index, given in enumerate(steps))
+    return Conversation(steps=made, user=user, model=model)
 
 
 def step(
@@ -174,7 +181,7 @@ def step(
     ``fault_after_tokens`` without a fault.
     """
     return Step(
-        output=tuple(_as_output(output) for output in outputs),
+        output=_as_outputs(outputs, "output"),
         tps=tps,
         ttft=ttft,
         fault=Fault(fault) if isinstance(fault, str) else fault,
@@ -182,18 +189,24 @@ def step(
     )
 
 
-def text(*parts: str) -> Text:
-    """A message of one or more text parts."""
-    return Text(parts)
+def text(*parts: str, phase: Phase | None = None) -> Text:
+    """A message of one or more text parts, labelled as commentary or final answer if ``phase`` says so.
+
+    Raises ``ConfigError`` for another phase, or for what is no text.
+    """
+    _check_texts("text", parts)
+    return Text(parts, phase)
 
 
 def refusal(text: str) -> Refusal:
     """A message that refuses."""
+    _check_texts("refusal", [text])
     return Refusal(text)
 
 
 def reasoning(*parts: str) -> Reasoning:
     """A reasoning item of one or more parts."""
+    _check_texts("reasoning", parts)
     return Reasoning(parts)
 
 
@@ -203,15 +216,20 @@ def call(name: str, arguments: Mapping[str, Any] | str | None = None, /, **field
 
     Raises ``ConfigError`` for a value that JSON does not have.
     """
+    check_value("call", name, Name)
     if isinstance(arguments, str):
         if fields:
-            raise TypeError("raw argument text cannot be joined with keyword arguments")
+            raise ConfigError("arguments", "a text is sent as it is; arguments by keyword cannot be joined to it")
         return Call(name, arguments)
+    if arguments is not None and not isinstance(arguments, Mapping):  # callers without a type checker pass anything
+        raise ConfigError("arguments", f"expected a mapping or a text, got {shown(arguments)}")
     return Call(name, {**(arguments or {}), **fields})
 
 
 def custom(name: str, input: str) -> Custom:
     """A call of a custom tool."""
+    check_value("custom", name, Name)
+    _check_texts("input", [input])
     return Custom(name, input)
 
 
@@ -222,22 +240,34 @@ def delay(seconds: float) -> Delay:
 
 def fault(message: str, code: str = "server_error") -> Fault:
     """A model fault; ``code`` is the ``error.code`` of the failed response."""
+    _check_texts("fault", [message])
+    check_value("code", code, Name)
     return Fault(message, code)
 
 
-def _as_step(given: StepLike) -> Step:
+def _check_texts(name: str, given: Sequence[object]) -> None:
+    """Callers without a type checker pass anything. Raises ``ConfigError``."""
+    for one in given:
+        check_value(name, one, str)
+
+
+def _as_step(given: StepLike, place: str) -> Step:
     if isinstance(given, Step):
         return given
-    outputs = given if isinstance(given, (list, tuple)) else [given]
-    return Step(output=tuple(_as_output(output) for output in outputs))
+    if isinstance(given, (list, tuple)):
+        return Step(output=_as_outputs(given, place))
+    return Step(output=(_as_output(given, place),))
 
 
-def _as_output(given: OutputLike) -> Output:
+def _as_outputs(given: Sequence[OutputLike], place: str) -> tuple[Output, ...]:
+    return tuple(_as_output(output, f"{place}[{index}]") for index, output in enumerate(given))
+
+
+def _as_output(given: OutputLike, place: str) -> Output:
     if isinstance(given, str):
         return Text((given,))
-    # Callers without a type checker pass anything.
-    if not isinstance(given, Output):
-        raise TypeError(f"expected a text or an output, got {type(given).__name__}")
+    if not isinstance(given, Output):  # callers without a type checker pass anything
+        raise ConfigError(place, f"expected a text or an output such as call(…), got {shown(given)}")
     return given
 
 

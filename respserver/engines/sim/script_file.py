@@ -26,6 +26,7 @@ from respserver.engines.sim.script import (
     Name,
     OnEnd,
     Output,
+    Phase,
     Reasoning,
     Refusal,
     Script,
@@ -46,6 +47,7 @@ class _Said(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     delay: Amount | None = None
     reasoning: _Parts | None = None
     text: _Parts | None = None
+    phase: Phase | None = None
     refusal: str | None = None
     call: Name | None = None
     arguments: dict[str, Any] | str | None = None  # Any: tool arguments are JSON values of the author's choice
@@ -80,7 +82,7 @@ class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 _KINDS = ("delay", "reasoning", "text", "refusal", "call", "custom", "fault")
 """In the order in which a step's own keys are played."""
-_COMPANIONS = (("arguments", "call"), ("input", "custom"), ("code", "fault"))
+_COMPANIONS = (("phase", "text"), ("arguments", "call"), ("input", "custom"), ("code", "fault"))
 
 
 def load_script(path: str | Path) -> Script:
@@ -197,7 +199,7 @@ def _made(table: _Said, kind: str) -> Output:
         case "reasoning":
             return Reasoning(_parts(table.reasoning))
         case "text":
-            return Text(_parts(table.text))
+            return Text(_parts(table.text), table.phase)
         case "refusal":
             return Refusal(table.refusal or "")
         case "call":

@@ -8,9 +8,11 @@ from typing import assert_never
 from respserver.schema.items import (
     AdditionalToolsItem,
     CallOutputItem,
+    CompactionItem,
     FunctionCallItem,
     InputItem,
     InputPart,
+    ItemReference,
     MessageItem,
     OpaqueItem,
     ReasoningItem,
@@ -24,12 +26,16 @@ def texts_of(item: InputItem) -> list[str]:
             return _texts(parts)
         case FunctionCallItem(name=name, arguments=arguments):
             return [name, arguments]
-        case ReasoningItem(summary=summary, content=content):
-            return [*summary, *content]
+        case ReasoningItem(thoughts=thoughts):
+            return thoughts
+        case CompactionItem(items=items):
+            return [text for inner in items for text in texts_of(inner)]
         case AdditionalToolsItem(tools=tools):
             return [bytes(tools).decode("utf-8", "replace")]
-        case OpaqueItem(raw=raw):
-            return [raw.decode("utf-8", "replace")]
+        case OpaqueItem(raw=raw, shown=shown):
+            return [(shown or raw).decode("utf-8", "replace")]
+        case ItemReference():
+            return []
         case _:  # pragma: no cover - the type checker sees that every kind stands above
             assert_never(item)
 
