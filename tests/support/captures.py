@@ -1,26 +1,20 @@
-"""Conversations that real clients had, read from files and played again against our server.
+"""Conversations that real clients had, read from files, and a script for each that answers as their server did.
 
-The files and their format are described in ``tests/captures/README.md``. Their server was another one; so a script is
-made of its answers, and what it named (responses, items, calls) is renamed in every later request to what ours named.
+The files and their format are described in ``tests/captures/README.md``; ``capture_player.py`` plays them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx
 import msgspec
 
 from respserver.engines.sim import Script, call, conversation, custom, delay, reasoning, step, text
 from respserver.engines.sim.script import Output, Step
 from respserver.schema.tools import qualified_name
-from tests.support.live import PATIENCE, Wire, open_wire, parse_sse
-from tests.support.sdk import check_event, check_frame, check_response
-from tests.support.spy import Spy
 
 Json = dict[str, Any]
 FOLDER = Path(__file__).parents[1] / "captures"
@@ -40,7 +34,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """One request and its answer; or, with ``refused``, an upgrade that got that status."""
+    """One request and its answer; or, with ``refused``, an upgrade that got that status; or, with ``get``, a GET."""
 
     scenario: str
     path: str
@@ -50,16 +44,23 @@ class Exchange(msgspec.Struct, frozen=True):
     """The WebSocket's number; None is a POST."""
     headers: dict[str, str] = {}
     refused: int | None = None
+    get: bool = False
+
+    @property
+    def lane(self) -> str | None:
+        """The lane that the frame names; None is the default one."""
+        name: str | None = self.request.get("stream_id")
+        return name
 
     @property
     def outputs(self) -> list[Json]:
         """The tool outputs that the client sends."""
-        return [item for item in _items(self.request) if item.get("type") in OUTPUTS]
+        return [item for item in items_of(self.request) if item.get("type") in OUTPUTS]
 
     @property
     def completes(self) -> bool:
         """Whether the turn comes to its end."""
-        return self.refused is None and self.answer.end == "completed"
+        return self.refused is None and not self.get and self.answer.end == "completed"
 
     @property
     def samples(self) -> bool:
@@ -78,6 +79,38 @@ class Scenario(msgspec.Struct, frozen=True):
     def offers_websocket(self) -> bool:
         """False if the captured server refused the upgrade."""
         return all(exchange.refused is None for exchange in self.exchanges)
+
+    @property
+    def lanes(self) -> set[str | None]:
+        """The lanes that its frames name."""
+        return {one.lane for one in self.exchanges if one.connection is not None and one.refused is None}
+
+    @property
+    def fits_on_a_lane(self) -> bool:
+        """Whether it is one conversation to the end, on one socket, beside which there may be others."""
+        return all(one.connection == 1 and one.completes for one in self.exchanges) and len(self.lanes) == 1
+
+    @property
+    def strands(self) -> list[list[Exchange]]:
+        """Exchanges that follow each other: those of a lane. Between transports and sockets the order is kept."""
+        if len(self.lanes) < 2:
+            return [self.exchanges]
+        return [[one for one in self.exchanges if one.lane == lane] for lane in self.lanes]
+
+    def on_lane(self, name: str) -> Scenario:
+        """The same with every frame on the named lane."""
+        return self._with([
+            one if one.connection is None else msgspec.structs.replace(one, request=one.request | {"stream_id": name})
+            for one in self.exchanges
+        ])  # fmt: skip
+
+    def about(self, city: str) -> Scenario:
+        """The same about another city than Paris, so that it can be told from others."""
+        text = msgspec.json.encode(self.exchanges).decode()
+        return self._with(msgspec.json.decode(text.replace("Paris", city), type=list[Exchange]))
+
+    def _with(self, exchanges: list[Exchange]) -> Scenario:
+        return Scenario(self.name, exchanges)
 
 
 def read_scenarios() -> list[Scenario]:
@@ -135,7 +168,7 @@ class Heard(msgspec.Struct, frozen=True):
             if item.get("role") == "assistant" or kind in SPOKEN:
                 heard = heard.then_model()
             elif kind == "message" or kind in OUTPUTS:
-                user = "\n".join(_texts(item["content"])) if item.get("role") == "user" else heard.user
+                user = "\n".join(texts_of(item["content"])) if item.get("role") == "user" else heard.user
                 heard = Heard(heard.runs, False, user)
         return heard
 
@@ -156,7 +189,7 @@ def script_of(scenario: Scenario) -> Script:
         if exchange.answer.id is None:
             continue
         parent = exchange.request.get("previous_response_id", "")
-        now = heard.get(parent, Heard()).then(_items(exchange.request))
+        now = heard.get(parent, Heard()).then(items_of(exchange.request))
         if exchange.samples:
             steps.setdefault((now.user, exchange.request["model"]), {}).setdefault(now.runs, _step(exchange.answer))
             now = now.then_model()
@@ -189,116 +222,17 @@ def _output(item: Json) -> Output:
             return text(f"A {kind}, which this server does not make.")
 
 
-def _words(item: Json) -> Output:
+def words_of(item: Json) -> Output:
     """What an item says, as far as clients are shown it: a summary of reasoning only if they ask for one."""
     return reasoning() if item["type"] == "reasoning" else _output(item)
 
 
-class Player:
-    """Plays one scenario against a server whose engine is ``spy``; ``turns`` counts those that completed."""
-
-    def __init__(self, server: Any, spy: Spy) -> None:
-        # A context for TLS would take longer to make than most scenarios take to play.
-        self._http = httpx.AsyncClient(base_url=server.base_url.removesuffix("/v1"), timeout=PATIENCE, verify=False)
-        self._websocket_origin = server.ws_url.removesuffix("/v1/responses")
-        self._spy = spy
-        self._wires: dict[int, Wire] = {}
-        self._names: dict[str, str] = {}
-        self.turns = 0
-
-    async def play(self, scenario: Scenario) -> None:
-        """Send every request of the scenario. Raises ``AssertionError`` if an answer is not as captured."""
-        async with self._http, contextlib.AsyncExitStack() as sockets:
-            for exchange in scenario.exchanges:
-                if exchange.refused is not None:
-                    await self._be_refused(exchange)
-                elif exchange.connection is None:
-                    await self._post(exchange)
-                else:
-                    if exchange.connection not in self._wires:
-                        opened = open_wire(self._websocket_origin + exchange.path, headers=exchange.headers)
-                        self._wires[exchange.connection] = await sockets.enter_async_context(opened)
-                    await self._send(exchange, self._wires[exchange.connection])
-
-    async def _send(self, exchange: Exchange, wire: Wire) -> None:
-        request = self._renamed(exchange.request)
-        match exchange.answer.end:
-            case "completed":
-                await wire.send(request)
-                frames = await wire.frames()
-                for frame in frames:
-                    check_frame(frame)
-                self._compare(exchange, frames[-1])
-            case "abandoned":
-                await wire.send(request)
-                while (await wire.frame())["type"] != "response.output_item.added":
-                    pass
-                await wire.socket.aclose()
-            case "previous_response_not_found" as code:
-                # Our server knows the response, so that it has to be asked for another.
-                await wire.send(request | {"previous_response_id": "resp_unknown"})
-                (error,) = await wire.frames()
-                check_frame(error)
-                assert error["error"]["code"] == code
-                await wire.socket.aclose()
-            case "websocket_connection_limit_reached":
-                # Our connection is young: what counts is how the client goes on.
-                await wire.socket.aclose()
-
-    async def _post(self, exchange: Exchange) -> None:
-        request = self._renamed(exchange.request)
-        answer = await self._http.post(exchange.path, json=request, headers=exchange.headers)
-        assert answer.status_code == 200, answer.text
-        if request.get("stream"):
-            events = parse_sse(answer.text)
-            for event in events:
-                check_event(event)
-            self._compare(exchange, events[-1])
-        else:
-            check_response(answer.json())
-            self._compare(exchange, {"type": f"response.{answer.json()['status']}", "response": answer.json()})
-
-    async def _be_refused(self, exchange: Exchange) -> None:
-        upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-        headers = exchange.headers | upgrade | {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
-        answer = await self._http.get(exchange.path, headers=headers)
-        assert answer.status_code == exchange.refused
-
-    def _compare(self, exchange: Exchange, end: Json) -> None:
-        """The turn completed, said what the capture says, and its model had read what the client sent."""
-        assert end["type"] == "response.completed", end
-        response = end["response"]
-        if exchange.samples:
-            said, captured = response["output"], exchange.answer.items
-            assert [_words(item) for item in said] == [_words(item) for item in captured], said
-            for output in exchange.outputs:
-                assert all(part in self._spy.contexts[-1] for part in _texts(output["output"])), output
-        else:
-            assert response["output"] == []
-        self._learn(exchange.answer, response)
-        self.turns += 1
-
-    def _learn(self, answer: Answer, response: Json) -> None:
-        """Note what our server calls the things that the captured one named."""
-        assert answer.id is not None
-        self._names[answer.id] = response["id"]
-        for theirs, ours in zip(answer.items, response["output"], strict=True):
-            for field in ("id", "call_id", "encrypted_content"):
-                if theirs.get(field) and ours.get(field):
-                    self._names[theirs[field]] = ours[field]
-
-    def _renamed(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: self._renamed(entry) for key, entry in value.items()}
-        if isinstance(value, list):
-            return [self._renamed(entry) for entry in value]
-        return self._names.get(value, value) if isinstance(value, str) else value
-
-
-def _items(request: Json) -> list[Json]:
+def items_of(request: Json) -> list[Json]:
+    """The input as items, also where it is only a text."""
     given = request.get("input", [])
     return [{"role": "user", "content": given}] if isinstance(given, str) else given
 
 
-def _texts(content: str | list[Json]) -> list[str]:
+def texts_of(content: str | list[Json]) -> list[str]:
+    """The texts of a message or an output."""
     return [content] if isinstance(content, str) else [part["text"] for part in content if "text" in part]
