@@ -7,11 +7,13 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
+import trio
 
 INSTALL_SECONDS = 120.0
+NODE_SECONDS = 30.0
 
 
 def require(*tools: str) -> None:
@@ -28,24 +30,39 @@ def give_up(reason: str) -> NoReturn:
     pytest.skip(reason.partition("\n")[0])
 
 
-def installed(package: str, version: str, folder_name: str) -> Path:
-    """The folder in the user's cache, outside this tree, whose ``node_modules`` has the package in this version."""
+async def run_node(script: str, folder: Path, *arguments: str) -> dict[str, Any]:
+    """What a script beside this file prints, as JSON. It gets the folder with its packages before the arguments."""
+    command = ["node", str(Path(__file__).with_name(script)), str(folder), *arguments]
+    with trio.fail_after(NODE_SECONDS):
+        run = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+    assert run.returncode == 0, run.stderr.decode()
+    printed: dict[str, Any] = json.loads(run.stdout)
+    return printed
+
+
+def installed(folder_name: str, **packages: str) -> Path:
+    """The folder in the user's cache, outside this tree, whose ``node_modules`` has the packages in these versions."""
     require("node", "npm")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "respserver" / folder_name
-    if _version_in(folder, package) != version:
+    if not _are_in(folder, packages):
         folder.mkdir(parents=True, exist_ok=True)
         manifest = folder / "package.json"
         if not manifest.exists():
             manifest.write_text('{"name":"client","private":true}\n', "utf-8")
-        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", f"{package}@{version}"]
+        wanted = [f"{package}@{version}" for package, version in packages.items()]
+        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", *wanted]
         try:
             run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)
         except subprocess.TimeoutExpired:
-            give_up(f"{package} {version} could not be installed in {INSTALL_SECONDS:.0f} s")
-        if _version_in(folder, package) != version:
-            give_up(f"{package} {version} could not be installed\n{run.stderr[-2000:]}")
+            give_up(f"{' '.join(wanted)} could not be installed in {INSTALL_SECONDS:.0f} s")
+        if not _are_in(folder, packages):
+            give_up(f"{' '.join(wanted)} could not be installed\n{run.stderr[-2000:]}")
     return folder
+
+
+def _are_in(folder: Path, packages: dict[str, str]) -> bool:
+    return all(_version_in(folder, package) == version for package, version in packages.items())
 
 
 def _version_in(folder: Path, package: str) -> str | None:

@@ -15,7 +15,8 @@ from openai.lib.responses_websocket import ResponsesWebSocketLimits
 
 from respserver.config import Config, Limits, Mode
 from respserver.embed import RunningServer, start_server
-from respserver.engines.sim import Script, call, conversation, fault, reasoning, step
+from respserver.engines.sim import Script, call, conversation, delay, fault, reasoning, step
+from respserver.engines.sim.script import Output
 
 KEY = "key-of-the-tests"
 LIMITS = ResponsesWebSocketLimits(
@@ -26,6 +27,9 @@ PATIENCE = 10.0
 
 HELLO, TIDES, BREAKS, REHEARSED = "hello", "tides", "breaks", "rehearsed"
 """Model names. The last has no script: the model rehearses."""
+THINKS, CALLS = "thinks", "calls"
+"""Models with time to be steered: one says one thing after the other, one is slow to write its call."""
+THOUGHTS: list[Output] = [part for number in range(100) for part in (f"Thought {number}.", delay(0.1))]
 SCRIPT = Script(
     conversations=(
         conversation("Hello there.", "Hello again.", model=HELLO),
@@ -33,6 +37,10 @@ SCRIPT = Script(
             [reasoning("The tide of Brest."), call("lookup_tide", place="Brest")],
             "High water at {last_tool_output}.",
             model=TIDES,
+        ),
+        conversation(THOUGHTS, "As you say.", model=THINKS),
+        conversation(
+            step(call("lookup_tide", place="Brest"), tps=8.0), "High water at {last_tool_output}.", model=CALLS
         ),
         conversation(step("It begins well, then", fault=fault("The model broke.")), model=BREAKS),
     ),
@@ -85,8 +93,8 @@ async def async_sdk(server: RunningServer, key: str = KEY) -> AsyncIterator[Asyn
         yield client
 
 
-def tool_output(response: Any) -> list[Any]:
+def tool_output(response: Any, answer: str = HIGH_WATER) -> list[Any]:
     """The output of the response's one call."""
     (called,) = [item for item in response.output if item.type == "function_call"]
     assert called.arguments == '{"place":"Brest"}'
-    return [{"type": "function_call_output", "call_id": called.call_id, "output": HIGH_WATER}]
+    return [{"type": "function_call_output", "call_id": called.call_id, "output": answer}]

@@ -5,7 +5,6 @@ Whoever lacks Node or cannot install the SDK from npm sees those tests skipped; 
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,11 @@ import trio
 
 from respserver.embed import RunningServer
 from respserver.engines.sim import Script, conversation, fault, step
-from tests.clients.node_tools import installed
+from tests.clients.node_tools import run_node
 from tests.clients.openai_kit import KEY, sdk
 
 pytestmark = pytest.mark.client
 
-SDK_VERSION = "7.59.0"
-"""On npm."""
-NODE_SECONDS = 30.0
 WELL, BREAKS = "well", "breaks"
 """Model names."""
 MESSAGE = "The model fell over."
@@ -61,6 +57,27 @@ async def test_f17_the_python_sdk_raises_nothing_if_nothing_fails(server: Runnin
     assert error is None
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["wrong path", "wrong key"])
+async def test_the_python_sdk_reads_every_refusal_that_comes_before_its_body_is_read(
+    server: RunningServer, is_known: bool
+) -> None:
+    """Without retries of its own: a connection that is closed behind an answer must not be used again."""
+    wrong = await trio.to_thread.run_sync(partial(refusals_in_python, server, KEY if is_known else "wrong"))
+    assert wrong == [openai.NotFoundError if is_known else openai.AuthenticationError] * 20
+
+
+def refusals_in_python(server: RunningServer, key: str) -> list[type[Exception]]:
+    """What twenty counts of tokens raise, which this server does not have."""
+    raised: list[type[Exception]] = []
+    with sdk(server, key) as client:
+        for _ in range(20):
+            try:
+                client.responses.input_tokens.count(model=WELL, input="hi")
+            except openai.APIError as error:
+                raised.append(type(error))
+    return raised
+
+
 def stream_in_python(server: RunningServer, model: str, way: str) -> tuple[list[str], Exception | None]:
     """The deltas of a stream, and what was raised."""
     seen: list[str] = []
@@ -76,12 +93,6 @@ def stream_in_python(server: RunningServer, model: str, way: str) -> tuple[list[
         except openai.OpenAIError as error:
             return seen, error
     return seen, None
-
-
-@pytest.fixture(scope="session")
-def node_sdk() -> Path:
-    """The folder that the SDK for Node is installed in."""
-    return installed("openai", SDK_VERSION, "openai-node")
 
 
 @pytest.mark.slow
@@ -108,10 +119,4 @@ async def test_f17_the_node_sdk_raises_nothing_if_nothing_fails(
 
 
 async def stream_in_node(folder: Path, server: RunningServer, model: str, way: str) -> dict[str, Any]:
-    script = Path(__file__).with_name("openai_node_errors.mjs")
-    command = ["node", str(script), str(folder), server.base_url, KEY, model, way]
-    with trio.fail_after(NODE_SECONDS):
-        run = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
-    assert run.returncode == 0, run.stderr.decode()
-    outcome: dict[str, Any] = json.loads(run.stdout)
-    return outcome
+    return await run_node("openai_node_errors.mjs", folder, server.base_url, KEY, model, way)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Literal
 
 import openai
+import pydantic
 import pytest
 from openai.lib._tools import pydantic_responses_function_tool
 from openai.lib.responses_tool_runner import RegisteredFunction, ResponsesToolRunner
@@ -28,6 +30,15 @@ from tests.clients.openai_kit import (
 )
 
 pytestmark = pytest.mark.client
+
+
+class Voyage(pydantic.BaseModel):
+    """An answer with everything that a schema of the SDK's making has in it."""
+
+    stops: list[Tide]
+    kind: Literal["sail", "motor"]
+    captain: str | None
+    crew: int
 
 
 @pytest.fixture(scope="module", params=list(Mode))
@@ -111,6 +122,19 @@ def test_the_sdks_own_tool_runner_comes_to_an_end(client, streamed) -> None:
 def test_parse_gives_an_object_of_the_asked_type(client) -> None:
     response = client.responses.parse(model=REHEARSED, input="Where?", text_format=Tide)
     assert isinstance(response.output_parsed, Tide)
+
+
+def test_a_parsed_answer_streams_as_the_text_of_an_object_of_the_asked_type(client) -> None:
+    with client.responses.stream(model=REHEARSED, input="Where?", text_format=Tide) as stream:
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        response = stream.get_final_response()
+    assert isinstance(response.output_parsed, Tide)
+    assert Tide.model_validate_json("".join(deltas)) == response.output_parsed
+
+
+def test_a_nested_model_with_choices_and_lists_is_parsed(client) -> None:
+    response = client.responses.parse(model=REHEARSED, input="Plan it.", text_format=Voyage)
+    assert isinstance(response.output_parsed, Voyage)
 
 
 def test_arguments_of_a_called_tool_are_parsed(client) -> None:
