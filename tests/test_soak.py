@@ -3,15 +3,11 @@ server in time. What runs with every change is short; ``--full`` has the long ru
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
-import json
 import os
 import random
 import signal
-import socket
-import struct
 import time
 from collections import Counter
 from pathlib import Path
@@ -26,9 +22,9 @@ from respserver.config import Mode
 from respserver.engines.sim import Sim
 from respserver.errors import ApiError, ConnectionLost
 from respserver.services import bundled_template
-from tests.support.live import ENDS, Frame, calls_of, output, tool
+from tests.support.live import calls_of, output, tool
+from tests.support.peer import HOWS, Gone, Peer
 from tests.support.process import Process
-from tests.support.raw_websocket import CLOSE, PING, PONG, TEXT, RawClient, client_frame, close_frame, request
 
 pytestmark = pytest.mark.slow
 
@@ -48,71 +44,7 @@ PIERS = 1000
 TOOLS = [tool("get_tide")]
 GOING_AWAY = 1001
 IN_A_TURN = "in a turn"
-HOWS = ("with a close frame", "with a reset", "without a word")
 DEATHS = [(where, how) for how in HOWS for where in (IN_A_TURN, "at a tool call")]
-HUNG_UP = struct.pack("ii", 1, 0)
-"""``SO_LINGER`` of a socket whose close is a reset."""
-
-
-class Gone(Exception):
-    """The server has ended the connection, or takes no more of them. ``code`` is its close code."""
-
-    def __init__(self, code: int | None = None) -> None:
-        self.code = code
-
-
-class Peer:
-    """A client on one socket that says and hears whole messages, and can die in every way there is."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        self._raw = RawClient(stream)
-
-    async def shake_hands(self) -> None:
-        """Raises ``Gone``."""
-        try:
-            await self._stream.send_all(request())
-            head = await self._raw.head()
-        except (EOFError, trio.BrokenResourceError):
-            raise Gone from None
-        if not head.startswith(b"HTTP/1.1 101 "):
-            raise Gone
-
-    async def say(self, kind: str, **fields: Any) -> None:
-        message = {"type": kind, "model": "sim", **fields} if kind == "response.create" else {"type": kind, **fields}
-        try:
-            await self._stream.send_all(client_frame(TEXT, json.dumps(message).encode()))
-        except trio.BrokenResourceError:
-            raise Gone from None
-
-    async def hear(self) -> Frame:
-        """The next event. Raises ``Gone``."""
-        while True:
-            try:
-                frame = await self._raw.frame()
-            except (EOFError, trio.BrokenResourceError):
-                raise Gone from None
-            if frame.opcode == CLOSE:
-                raise Gone(int.from_bytes(frame.payload[:2], "big"))
-            if frame.opcode == PING:
-                await self._stream.send_all(client_frame(PONG, frame.payload))
-            if frame.opcode == TEXT:
-                event: Frame = json.loads(frame.payload)
-                return event
-
-    async def hear_step(self) -> Frame:
-        """The event that ends the step."""
-        while (event := await self.hear())["type"] not in ENDS:
-            pass
-        return event
-
-    async def die(self, how: str) -> None:
-        if how == "with a close frame":
-            with contextlib.suppress(trio.BrokenResourceError):
-                await self._stream.send_all(close_frame(1000))
-        elif how == "with a reset":
-            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, HUNG_UP)
-        await self._stream.aclose()
 
 
 class Crowd:
