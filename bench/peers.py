@@ -61,10 +61,18 @@ class WebSocketPeer:
         sent = _send(self._socket, frame)
         self._receive()
         first = time.perf_counter()
-        while True:
-            last = _sound(self._message())
-            if last.startswith(self._ends):
-                return Answer(first - sent, time.perf_counter() - began, len(frame), last)
+        last = self.hear_end()
+        return Answer(first - sent, time.perf_counter() - began, len(frame), last)
+
+    def send(self, message: bytes) -> None:
+        """Send one text message and wait for nothing."""
+        self._socket.sendall(_client_frame(message))
+
+    def hear_end(self) -> bytes:
+        """The next event that ends a turn, whichever lane's. Raises ``RuntimeError`` as ``ask`` does."""
+        while not (last := _sound(self._message())).startswith(self._ends):
+            pass
+        return last
 
     def leave(self, message: bytes) -> None:
         """Send one text message and read on no further than its first event."""

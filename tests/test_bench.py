@@ -30,6 +30,7 @@ SMALL = {
     "tokens": ["--tokens", "32"],
     "turns": ["--turns", "2", "--most", "100", "--pause", "0"],
     "slow_reader": ["--readers", "2", "--turns", "2", "--pause", "0"],
+    "lanes": ["--turns", "16", "--pause", "0"],
     "startup": ["--sockets", "2"],
 }
 
