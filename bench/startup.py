@@ -40,9 +40,9 @@ EMBEDDED_ROWS = ("import respserver.embed", "start_server, the first", "start_se
 
 
 @contextlib.contextmanager
-def command() -> Iterator[tuple[subprocess.Popen[str], int]]:
+def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The running command and its port, once the banner says that it listens."""
-    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             found = next(match for line in process.stdout if (match := re.search(r":(\d+)/v1", line)))

@@ -43,6 +43,7 @@ from respserver.turn.interrupt import Interrupt
 from respserver.turn.run import run_turn
 from respserver.turn.slots import TurnSlots
 from respserver.turn.stopwatch import Stopwatch
+from respserver.turn.toolboxes import Toolboxes
 
 JOINED = 16
 PAUSE_SECONDS = 0.02
@@ -191,6 +192,7 @@ class Bench:
             connection_id="bench",
             own_slots=TurnSlots(0, 0, services.metrics),
             suspensions=services.suspensions,
+            toolboxes=Toolboxes(services.hosts, 1.0),
             gate=Gate(),
         )
         began = time.thread_time()

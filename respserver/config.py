@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from respserver import mistakes
 from respserver.errors import ConfigError
+from respserver.hosts import read_pattern
 from respserver.limits import Limits as Limits
 from respserver.origins import ANY, canonical
 from respserver.tables import ClassifierConfig as ClassifierConfig
@@ -233,6 +234,17 @@ class Config(msgspec.Struct, metaclass=_Settings, frozen=True, kw_only=True, for
         Meta(description="Origin whose pages may use HTTP from a browser, or * for all; may be repeated."),
         Group.ACCESS,
     ] = ()
+    search_folder: Annotated[
+        str | None,
+        Meta(description="Folder of .txt and .md files that web_search looks through; without it nothing is searched."),
+        Group.SERVER,
+        Kind.FILE,
+    ] = None
+    mcp_allow: Annotated[
+        tuple[str, ...],
+        Meta(description="Host that MCP tools may name: HOST, HOST:PORT or *.DOMAIN; may be repeated. None: no MCP."),
+        Group.ACCESS,
+    ] = ()
     insecure: Annotated[
         bool,
         Meta(description="Allow listening beyond loopback without API keys."),
@@ -279,6 +291,9 @@ def check(config: Config) -> None:
         raise ConfigError("api_key", "a key is one or more visible ASCII characters without spaces")
     _check_origins("allow_origin", config.allow_origin)
     _check_origins("cors_origin", tuple(origin for origin in config.cors_origin if origin != ANY))
+    for entry in config.mcp_allow:
+        if read_pattern(entry) is None:
+            raise ConfigError("mcp_allow", f"'{entry}' is no host: HOST, HOST:PORT, *.DOMAIN or *, and nothing more")
     if config.encryption_key is not None and len(config.encryption_key) < MIN_SECRET:
         raise ConfigError("encryption_key", f"has fewer than {MIN_SECRET} characters; 'openssl rand -hex 32' makes one")
     for index, classifier in enumerate(config.classifiers):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import msgspec
 import trio
@@ -24,6 +24,7 @@ from respserver.server import Address, Server
 from respserver.services import build_services
 from respserver.settings import key_lines
 from respserver.store.base import Store
+from respserver.tools.base import Host
 
 EMBEDDED = Config(port=0)
 
@@ -73,13 +74,15 @@ async def open_server(
     script: Script | None = None,
     engine: Engine | None = None,
     store: Store | None = None,
+    hosts: Sequence[Host] = (),
 ) -> AsyncIterator[RunningServer]:
     """A server for the length of an ``async with`` block, in the same Trio loop.
 
-    The default settings take a free port on loopback. ``script``, ``engine`` and ``store`` replace what the settings
-    name. Raises ``ConfigError`` for bad settings and ``OSError`` if the port is taken.
+    The default settings take a free port on loopback. ``script``, ``engine``, ``store`` and ``hosts`` (of tools that
+    the server runs itself, ``respserver.tools.base``) replace what the settings name. Raises ``ConfigError`` for bad
+    settings and ``OSError`` if the port is taken.
     """
-    server = make_server(config, script=script, engine=engine, store=store)
+    server = make_server(config, script=script, engine=engine, store=store, hosts=hosts)
     async with trio.open_nursery() as nursery:
         with _free_port_hint():
             address = await nursery.start(_serve, server)
@@ -107,14 +110,19 @@ def start_server(
 
 
 def make_server(
-    config: Config, *, script: Script | None = None, engine: Engine | None = None, store: Store | None = None
+    config: Config,
+    *,
+    script: Script | None = None,
+    engine: Engine | None = None,
+    store: Store | None = None,
+    hosts: Sequence[Host] = (),
 ) -> Server:
     """A server that does not listen yet. Raises ``ConfigError``."""
     check(config)
     # Callers without a type checker pass anything.
     if script is not None and not isinstance(script, Script):
         raise ConfigError("script", f'expected a Script, got {type(script).__name__}; use Script.of("…")')
-    services = build_services(config, script=script, engine=engine, store=store)
+    services = build_services(config, script=script, engine=engine, store=store, hosts=hosts)
     return Server(config, services, KeyRing.from_config(config, key_lines(config)))
 
 

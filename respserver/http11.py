@@ -9,7 +9,7 @@ nothing is reached but the host that the caller names.
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import SplitResult
 
@@ -26,6 +26,8 @@ KEPT_LINKS = 64
 """More idle connections than this are closed: a burst should not hold its sockets for ever."""
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+Dial = Callable[[str, int], Awaitable[trio.SocketStream]]
+"""Connects to a host and a port; for callers that choose among a name's addresses. Raises as Trio's own does."""
 
 
 class AnswerTooLarge(RespserverError):
@@ -38,16 +40,23 @@ def target_of(url: SplitResult) -> str:
     return f"{path}?{url.query}" if url.query else path
 
 
-async def open_stream(url: SplitResult, ssl_context: ssl.SSLContext | None = None) -> Stream:
+def port_of(url: SplitResult) -> int:
+    """The port of a URL, which goes without saying for most."""
+    return url.port or (80 if url.scheme in ("http", "ws") else 443)
+
+
+async def open_stream(
+    url: SplitResult, ssl_context: ssl.SSLContext | None = None, dial: Dial = trio.open_tcp_stream
+) -> Stream:
     """Connect to the host of a URL, with TLS if its scheme says so. Raises ``ConnectionLost``."""
     host = url.hostname or ""
     try:
         with trio.fail_after(CONNECT_SECONDS):
+            plain = await dial(host, port_of(url))
             if url.scheme in ("http", "ws"):
-                return await trio.open_tcp_stream(host, url.port or 80)
-            stream = await trio.open_ssl_over_tcp_stream(
-                host, url.port or 443, https_compatible=True, ssl_context=ssl_context
-            )
+                return plain
+            context = ssl_context or ssl.create_default_context()
+            stream = trio.SSLStream(plain, context, server_hostname=host, https_compatible=True)
             await _shake_hands(stream)
             return stream
     except (OSError, UnicodeError, trio.BrokenResourceError, trio.TooSlowError) as error:
@@ -57,30 +66,45 @@ async def open_stream(url: SplitResult, ssl_context: ssl.SSLContext | None = Non
 class Links:
     """Posts to one URL, over connections that are kept for the next request and opened as they are needed.
 
-    ``headers`` go with every request; ``ssl_context`` replaces the default one for ``https``.
+    ``headers`` go with every request; ``ssl_context`` replaces the default one for ``https``, ``dial`` the way to its
+    host.
     """
 
-    def __init__(self, url: SplitResult, headers: dict[str, str], ssl_context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        url: SplitResult,
+        headers: dict[str, str],
+        ssl_context: ssl.SSLContext | None = None,
+        dial: Dial = trio.open_tcp_stream,
+    ) -> None:
         self._url = url
         self._headers = {"host": url.netloc, "content-type": "application/json", **headers}
         self._ssl_context = ssl_context
+        self._dial = dial
         self._idle: list[Link] = []
 
     @asynccontextmanager
-    async def post(self, body: bytes) -> AsyncIterator[tuple[h11.Response, Link]]:
-        """Send a request; gives the answer's head, and the connection that its body is read from.
+    async def post(
+        self, body: bytes, headers: dict[str, str] | None = None, method: str = "POST"
+    ) -> AsyncIterator[tuple[h11.Response, Link]]:
+        """Send a request, with more headers perhaps; gives the answer's head, and the connection that its body is read
+        from.
 
         A connection whose answer was not read to its end is closed. Raises ``ConnectionLost``, as reading does.
         """
         link = await self._take()
         try:
-            await link.send(target_of(self._url), self._headers, body)
+            await link.send(target_of(self._url), {**self._headers, **(headers or {})}, body, method)
             yield await link.receive_head(), link
         finally:
             if link.start_again() and len(self._idle) < KEPT_LINKS:
                 self._idle.append(link)
             else:
                 await trio.aclose_forcefully(link.stream)
+
+    async def open(self) -> None:
+        """Make sure that there is a connection for the next request. Raises ``ConnectionLost``."""
+        self._idle.append(await self._take())
 
     async def aclose(self) -> None:
         """Close the kept connections; the next request opens new ones."""
@@ -93,7 +117,7 @@ class Links:
             if not link.is_stale:
                 return link
             await trio.aclose_forcefully(link.stream)
-        return Link(await open_stream(self._url, self._ssl_context))
+        return Link(await open_stream(self._url, self._ssl_context, self._dial))
 
 
 class Link:
@@ -109,9 +133,9 @@ class Link:
         below = self.stream.transport_stream if isinstance(self.stream, trio.SSLStream) else self.stream
         return below.socket.is_readable()
 
-    async def send(self, target: str, headers: dict[str, str], body: bytes) -> None:
+    async def send(self, target: str, headers: dict[str, str], body: bytes, method: str = "POST") -> None:
         """Send a whole request at once."""
-        head = h11.Request(method="POST", target=target, headers=[*headers.items(), ("content-length", str(len(body)))])
+        head = h11.Request(method=method, target=target, headers=[*headers.items(), ("content-length", str(len(body)))])
         await self._write(head, h11.Data(data=body))
 
     async def ask(self, target: str, headers: dict[str, str]) -> h11.Response | h11.InformationalResponse:
@@ -174,6 +198,45 @@ class Link:
                 if not isinstance(event, type):
                     return event
                 self._http.receive_data(bytes(await self.stream.receive_some(READ_BYTES)))
+
+
+class EventData:
+    """Reads an event stream (SSE): the data of each block. Names, ids and comments are passed over.
+
+    An event over ``limit`` bytes raises ``AnswerTooLarge``.
+    """
+
+    def __init__(self, link: Link, limit: int) -> None:
+        self._link = link
+        self._limit = limit
+        self._received = bytearray()
+        self._searched = 0
+
+    async def next(self) -> bytes | None:
+        """The next block's data; None at the end, where an unfinished block is dropped."""
+        data: list[bytes] = []
+        size = 0
+        while (line := await self._line(self._limit - size)) is not None:
+            if line.startswith(b"data:"):
+                data.append(line.removeprefix(b"data:").removeprefix(b" "))
+                size += len(line)
+            elif not line and data:
+                return b"\n".join(data)
+        return None
+
+    async def _line(self, limit: int) -> bytes | None:
+        while (end := self._received.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._received)
+            more = await self._link.read_some()
+            if not more:
+                return None
+            self._received += more
+            if self._searched > limit:
+                raise AnswerTooLarge(f"an event of the answer is larger than {self._limit} bytes")
+        line = bytes(self._received[:end]).removesuffix(b"\r")
+        del self._received[: end + 1]
+        self._searched = 0
+        return line
 
 
 async def _shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> None:

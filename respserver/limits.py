@@ -90,6 +90,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tool_seconds: Annotated[
         Seconds, Meta(description="How long a suspended rollout waits for response.append (prototype mode).")
     ] = 600.0
+    hosted_seconds: Annotated[Seconds, Meta(description="How long a tool that the server runs itself may take.")] = 60.0
+    hosted_calls: Annotated[
+        Count, Meta(description="How many calls of such tools one response may make; max_tool_calls may ask for fewer.")
+    ] = 128
+    """A model that never stops calling must come to an end somewhere."""
+    mcp_list_seconds: Annotated[
+        Seconds, Meta(description="How long connecting to an MCP server and listing its tools may take.")
+    ] = 10.0
     grace_seconds: Annotated[
         float,
         Meta(ge=0, lt=1e9, description="How long running turns may go on at shutdown and the age limit; 0 ends them."),

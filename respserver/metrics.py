@@ -29,6 +29,8 @@ class Metrics(msgspec.Struct):
     """Turns that ended in ``response.failed``."""
     pauses: int = 0
     """Suspensions at a tool call (prototype mode)."""
+    hosted_calls: int = 0
+    """Calls that the server has run itself."""
     items_rendered: int = 0
     """Items turned into token ids."""
     bytes_tokenised: int = 0

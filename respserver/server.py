@@ -188,6 +188,8 @@ class Server:
             await self.services.screening.aclose()
             self.services.kept.clear()
             await self.services.post.runs.finish()
+            for host in self.services.hosts.values():
+                await host.aclose()
             for engine in self.services.router.engines:
                 await engine.aclose()
 

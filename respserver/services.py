@@ -24,6 +24,9 @@ from respserver.store.base import Store
 from respserver.store.memory import MemoryStore
 from respserver.tokens.render import Template
 from respserver.tokens.tokenizer import DATA_FILE, Tokenizer
+from respserver.tools.base import Host
+from respserver.tools.mcp import McpHost
+from respserver.tools.search import FolderSearch, SearchHost
 from respserver.turn.kept import KeptContexts
 from respserver.turn.postinference import PostInference
 from respserver.turn.rates import Rates
@@ -44,11 +47,16 @@ _PADDING = string.ascii_letters + string.digits
 
 
 def build_services(
-    config: Config, *, script: Script | None = None, engine: Engine | None = None, store: Store | None = None
+    config: Config,
+    *,
+    script: Script | None = None,
+    engine: Engine | None = None,
+    store: Store | None = None,
+    hosts: Sequence[Host] = (),
 ) -> Services:
     """Everything that turns share. Raises ``ConfigError`` for a bad script, ledger or engine.
 
-    ``script`` and ``engine`` replace what the settings name, for servers that are embedded in tests.
+    ``script``, ``engine`` and ``hosts`` replace what the settings name, for servers that are embedded in tests.
     """
     metrics = Metrics()
     template = bundled_template()
@@ -76,6 +84,7 @@ def build_services(
         kept=KeptContexts(limits.kept_contexts, limits.kept_context_bytes, post.runs.close_soon),
         screening=build_screening(config),
         sealer=Sealer(config.encryption_key),
+        hosts={host.kind: host for host in [*_hosts(config), *hosts]},
         rates=Rates(limits, trio.current_time, metrics),
         slots=TurnSlots(limits.active_turns, limits.waiting_turns, metrics),
         suspensions=Suspensions(limits.suspended_rollouts, "server"),
@@ -136,6 +145,13 @@ def _ledger(config: Config) -> Ledger:
     if config.ledger is None:
         return MemoryLedger(0)  # rows are for files; the tally keeps the latest turns anyway
     return SqliteLedger(config.ledger)
+
+
+def _hosts(config: Config) -> list[Host]:
+    hosts: list[Host] = [McpHost(config.mcp_allow, list_seconds=config.limits.mcp_list_seconds)]
+    if config.search_folder is not None:
+        hosts.append(SearchHost(FolderSearch(config.search_folder)))
+    return hosts
 
 
 def _sim(config: Config, template: Template, script: Script | None) -> Sim:

@@ -96,7 +96,9 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         if self.choices:
             return "|".join(self.choices)
         if self.kind is not None:
-            return "FILE" if self.kind is Kind.FILE else "KEY"
+            if self.kind is Kind.SECRET:
+                return "KEY"
+            return "FOLDER" if self.name.endswith("_folder") else "FILE"
         return {int: "N", float: "X"}.get(self.type, "TEXT")
 
     @property
@@ -220,6 +222,8 @@ def check_files(config: Config) -> None:
     """
     if config.script is not None:
         _readable("script", config.script)
+    if config.search_folder is not None and not os.path.isdir(config.search_folder):
+        raise ConfigError("search_folder", f"there is no folder '{config.search_folder}'")
     if config.ready_file is not None:
         folder = os.path.dirname(config.ready_file) or "."
         if not os.path.isdir(folder):
@@ -234,6 +238,10 @@ def check_files(config: Config) -> None:
         from respserver.services import check_engines
 
         check_engines(config.routes)
+    if config.mcp_allow:
+        from respserver.tools.mcp import McpHost
+
+        McpHost(config.mcp_allow, list_seconds=config.limits.mcp_list_seconds)
     if config.classifiers:
         from respserver.turn.safety import build_screening
 

@@ -32,6 +32,8 @@ class OpenCall(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name: str
     owed: bool = True
     """Whether the next input must hold its output. Else that may come in any later turn, or never."""
+    arguments: str = ""
+    """What it is called with, if the server runs it once the client has approved."""
 
 
 class ResponseState(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +63,10 @@ class ResponseState(msgspec.Struct, frozen=True, kw_only=True):
     branch: str = ""
     position: int = 0
     fork_of: str | None = None
+    listed: list[str] = []
+    """Labels of the MCP servers whose tools this turn listed."""
+    sources: list[tuple[str, str]] = []
+    """What this turn's searches have found: address and title."""
 
 
 class _Head(msgspec.Struct):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -15,7 +15,11 @@ from respserver.embed import RunningServer, open_server
 from respserver.engines.base import Engine
 from respserver.engines.sim import Script
 from respserver.store.base import Store
+from respserver.tools.base import Host
 from tests.support.live import Wire, open_wire
+
+if TYPE_CHECKING:
+    from tests.support.mcp_server import McpProcess
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 settings.load_profile("default")
@@ -67,13 +71,40 @@ async def serve(hold: Open) -> Callable[..., Awaitable[RunningServer]]:
         limits: dict[str, Any] | None = None,
         engine: Engine | None = None,
         store: Store | None = None,
+        hosts: Sequence[Host] = (),
         **fields: Any,
     ) -> RunningServer:
         config = Config(port=0, mode=mode, limits=Limits(**{"grace_seconds": 0.0, **(limits or {})}), **fields)
-        running: RunningServer = await hold(open_server(config, script=script, engine=engine, store=store))
+        running: RunningServer = await hold(open_server(config, script=script, engine=engine, store=store, hosts=hosts))
         return running
 
     return start
+
+
+@pytest.fixture(scope="session")
+def new_harbour() -> Iterator[McpProcess]:
+    """A real MCP server of the newest protocol, for all tests that need one."""
+    from tests.support.mcp_server import running  # half the work of starting it is this import
+
+    with running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def old_harbour() -> Iterator[McpProcess]:
+    """One that knows only the handshake of 2025, and keeps sessions."""
+    from tests.support.mcp_server import running
+
+    with running("old") as server:
+        yield server
+
+
+@pytest.fixture(params=["new_harbour", "old_harbour"])
+def harbour(request: pytest.FixtureRequest) -> McpProcess:
+    """Each of the two, with an empty log."""
+    server: McpProcess = request.getfixturevalue(request.param)
+    server.log()
+    return server
 
 
 @pytest.fixture

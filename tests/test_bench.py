@@ -32,6 +32,7 @@ SMALL = {
     "slow_reader": ["--readers", "2", "--turns", "2", "--pause", "0"],
     "lanes": ["--turns", "16", "--pause", "0"],
     "startup": ["--sockets", "2"],
+    "suspended": ["--rollouts", "2", "--pauses", "1"],
 }
 
 

@@ -7,8 +7,11 @@ import pytest
 import trio
 
 from respserver.client import Client, Rollout, ToolNotFound, event_type
+from respserver.config import Mode
+from respserver.engines.sim import Script as Scripted
+from respserver.engines.sim import call as scripted_call
 from respserver.errors import InvalidRequest
-from respserver.schema.events import ResponseFailed
+from respserver.schema.events import ResponseCompleted, ResponseFailed, ResponseIncomplete
 from respserver.schema.items import CustomToolCall
 from tests.support.client_servers import (
     ANSWER,
@@ -22,11 +25,20 @@ from tests.support.client_servers import (
     response,
     serving,
 )
+from tests.support.live import tool
+from tests.support.spy import Spy
 
 
 async def weather(arguments):
     """Tells the weather."""
     return f"sun over {arguments['city']}"
+
+
+def weather_of(said):
+    async def tell(_):
+        return said
+
+    return tell
 
 
 def output(call_id, text="sun over Oslo", kind="function_call"):
@@ -150,6 +162,13 @@ async def test_a_rollout_ends_where_nothing_can_be_answered(end):
     assert len(script.received) == 1
 
 
+async def test_the_history_has_what_a_cut_response_said():
+    async with connected(Script([ResponseIncomplete(response=response(output=[ANSWER]))])) as ws:
+        events = Rollout(ws, "Hi", model="sim", tools={})
+        await collect(events)
+    assert [item.get("content") and item.get("id") for item in events.history] == [None, "msg_1"]
+
+
 async def test_a_call_of_an_unknown_tool_runs_none_of_its_siblings():
     async def never(_):
         raise AssertionError("should not run")
@@ -182,3 +201,62 @@ async def test_what_a_tool_raises_comes_out_in_a_group():
         with pytest.raises(ExceptionGroup) as caught:
             await anext(events)
     assert isinstance(caught.value.exceptions[0], LookupError)
+
+
+APPROVAL = '{"type":"mcp_approval_request","id":"mcpr_1","name":"add","arguments":"{}","server_label":"sums"}'
+
+
+def asking(kind):
+    """An end with a call and a request for approval, of a server that has hosted tools."""
+    text = msgspec.json.encode(done(call("call_1")) if kind == "done" else completed(call("call_1"))).decode()
+    return text.replace('"output":[', f'"output":[{APPROVAL},', 1)
+
+
+@pytest.mark.parametrize("kind", ["done", "completed"])
+@pytest.mark.parametrize("says", [True, False])
+async def test_who_may_call_a_hosted_tool_is_asked_beside_the_tools(kind, says):
+    asked, runs = trio.Event(), []
+
+    async def approve(request):
+        asked.set()
+        return says and request["server_label"] == "sums"
+
+    async def look(arguments):
+        await asked.wait()
+        runs.append(arguments)
+        return "sun over Oslo"
+
+    script = Script([asking(kind)], [completed(ANSWER, id="resp_2")])
+    async with connected(script) as ws:
+        await collect(Rollout(ws, "Go.", model="sim", tools={"weather": look}, approve=approve))
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": says}
+    assert script.received[1]["input"] == [output("call_1"), answer]
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("kind", ["done", "completed"])
+async def test_a_rollout_ends_where_approval_is_asked_for_and_nobody_can_give_it(kind):
+    async def never(_):
+        raise AssertionError("should not run")
+
+    script = Script([asking(kind)])
+    async with connected(script) as ws:
+        assert len(await collect(Rollout(ws, "Go.", model="sim", tools={"weather": never}))) == 1
+    assert len(script.received) == 1
+
+
+@pytest.mark.parametrize(("mode", "steps"), [(Mode.SHIPPED, 2), (Mode.PROTOTYPE, 3)])
+async def test_the_output_of_an_async_call_comes_with_the_next_create(serve, mode, steps):
+    spy = Spy(Scripted.of([scripted_call("later"), scripted_call("look")], "noted", "all told"))
+    server = await serve(engine=spy, mode=mode)
+    definitions = [tool("look"), {**tool("later"), "async": True}]
+    tools = {"look": weather_of("now"), "later": weather_of("late")}
+    async with Client(server.base_url) as client:
+        events = await collect(client.rollout("go", model="sim", tools=tools, tool_definitions=definitions))
+    assert isinstance(events[-1], ResponseCompleted)
+    assert sorted(line for line in spy.contexts[-1].splitlines() if line.startswith("tool ")) == [
+        "tool later: late",
+        "tool look: now",
+    ]
+    assert server.metrics.turns == 2
+    assert len(spy.contexts) == steps

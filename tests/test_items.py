@@ -116,15 +116,18 @@ class TestImagesAndFiles:
         error = (await post(await serve(limits={"media_bytes": 1499}), input=[made, answer])).json()["error"]
         assert (error["code"], error["param"]) == ("image_file_too_large", "input[1]")
 
-    async def test_one_that_is_too_large_for_an_append_ends_the_rollout(self, serve: Any, connect: Any) -> None:
-        server = await serve(Script.of(call("look")), mode=Mode.PROTOTYPE, limits={"media_bytes": 1499})
+    async def test_one_that_is_too_large_for_an_append_is_refused_and_the_rollout_goes_on(
+        self, serve: Any, connect: Any
+    ) -> None:
+        server = await serve(Script.of(call("look"), "I see."), mode=Mode.PROTOTYPE, limits={"media_bytes": 1499})
         wire: Wire = await connect(server)
         paused = (await wire.turn(input="go", tools=[tool("look")]))[-1]["response"]
-        await wire.append(
-            [{**output(calls_of(paused)[0]), "output": [image(image_url=f"data:image/png;base64,{BIG}")]}]
-        )
-        last = (await wire.frames())[-1]
-        assert (last["type"], last["response"]["error"]["code"]) == ("response.failed", "image_file_too_large")
+        answer = output(calls_of(paused)[0])
+        await wire.append([{**answer, "output": [image(image_url=f"data:image/png;base64,{BIG}")]}])
+        error = (await wire.frame())["error"]
+        assert (error["code"], error["param"]) == ("image_file_too_large", "input[0].output[0]")
+        await wire.append([answer])
+        assert (await wire.frames())[-1]["type"] == "response.completed"
 
 
 class TestOtherKinds:

@@ -12,11 +12,11 @@ PACKAGE = ROOT / "respserver"
 MAX_LINES = 400
 
 FLOORS: list[set[str]] = [
-    {"errors", "message_socket", "limits", "mistakes", "origins"},
+    {"errors", "message_socket", "limits", "mistakes", "origins", "hosts"},
     {"tables"},
     {"config", "schema", "metrics", "logger", "http11"},
     {"state", "tokens"},
-    {"protocol", "engines", "store", "ledger"},
+    {"protocol", "engines", "store", "ledger", "tools"},
     {"turn"},
     {"auth", "log", "services"},
     {"session", "settings"},

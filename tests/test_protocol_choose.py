@@ -10,6 +10,7 @@ import pytest
 from respserver.errors import InvalidRequest, UnsupportedParameter
 from respserver.protocol.choose import BY_TYPE, choose_tools
 from respserver.schema.tools import NO_TOOLS, ToolChoice, ToolSet, parse_tools
+from tests.support.hosts import FakeHost
 from tests.support.live import Wire, calls_of, post
 from tests.support.pure import read
 
@@ -200,7 +201,7 @@ def test_tools_that_earlier_turns_added_may_be_chosen() -> None:
 
 
 async def test_the_choice_is_echoed_and_obeyed_on_both_transports(serve: Any, connect: Any) -> None:
-    server = await serve()
+    server = await serve(hosts=[FakeHost()])
     wire: Wire = await connect(server)
     tools = [SEARCH, WIKI, {"type": "function", "name": "order"}, {"type": "function", "name": "buy"}]
     form = allowed(SEARCH, {"type": "function", "name": "buy"}, mode="required")

@@ -256,7 +256,7 @@ class TestAppends:
         command = suspended("c1").begin(append(output("c1"), response_id="resp_9"))
         assert isinstance(command, Reject)
         assert (command.error.code, command.error.param) == ("response_not_suspended", "response_id")
-        assert command.error.message == "Response 'resp_9' is not suspended at a tool call."
+        assert command.error.message == "Response 'resp_9' is not suspended on this lane."
 
     @pytest.mark.parametrize("mode", Mode)
     def test_there_must_be_something_suspended(self, mode: Mode) -> None:

@@ -58,10 +58,38 @@ def test_a_namespace_may_be_empty_or_inside_another() -> None:
 
 
 def test_kinds_that_this_server_does_not_know_pass_through_unread() -> None:
-    unknown = {"type": "mcp", "name": 5, "parameters": "none", "tools": {"a": 1}}
+    unknown = {"type": "image_generation", "name": 5, "parameters": "none", "tools": {"a": 1}}
     tools = parse(unknown, LOOK)
     assert list(tools.by_name) == ["look"]
     assert json.loads(bytes(tools.echo))[0] == unknown
+
+
+def test_what_opens_an_mcp_server_is_neither_echoed_nor_told_to_the_model() -> None:
+    wiki = {"type": "mcp", "server_label": "wiki", "allowed_tools": ["ask"], "require_approval": None, "x": 1}
+    secrets = {"authorization": "t0ken", "headers": {"x-key": "hush"}, "server_url": "https://wiki.test:1/secret?key=x"}
+    tools = parse({**wiki, **secrets}, LOOK)
+    assert json.loads(bytes(tools.echo))[0] == {
+        **wiki,
+        "server_url": "https://wiki.test:1/<redacted>",
+        "headers": None,
+        "server_description": None,
+        "require_approval": "always",
+    }
+    assert json.loads(tools.told) == [LOOK]
+
+
+@pytest.mark.parametrize("url", ["https://wiki.test", "", 5, 'no "URL"/'])
+def test_an_address_that_says_no_more_than_a_host_is_echoed(url: Any) -> None:
+    (echoed,) = json.loads(bytes(parse({"type": "mcp", "server_label": "wiki", "server_url": url}).echo))
+    assert echoed["server_url"] == url
+
+
+def test_two_mcp_servers_have_two_labels() -> None:
+    wiki = {"type": "mcp", "server_label": "wiki", "server_url": "https://wiki.test"}
+    assert len(parse(wiki, {**wiki, "server_label": "other"}).hosted) == 2
+    with pytest.raises(InvalidRequest) as caught:
+        parse(wiki, LOOK, {**wiki, "server_url": "https://other.test"})
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "tools[2].server_label")
 
 
 def test_functions_are_echoed_with_their_defaults() -> None:

@@ -133,7 +133,7 @@ async def test_tools_come_back_unharmed_and_reach_the_model(serve: Any, connect:
             ],
         },
         {"type": "tool_search", "execution": "client", "description": "Finds.", "parameters": {"type": "object"}},
-        {"type": "mcp", "server_label": "wiki", "server_url": "https://wiki.test", "headers": {"a": "b"}},
+        {"type": "file_search", "vector_store_ids": ["vs_1"], "filters": {"type": "eq", "key": "a", "value": 1.0}},
     ]
     server = await serve()
     wire: Wire = await connect(server)

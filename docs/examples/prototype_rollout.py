@@ -21,8 +21,8 @@ async def get_tide(arguments: dict[str, Any]) -> str:
 
 async def main(base_url: str) -> None:
     tools = {"get_tide": get_tide}
-    async with Client(base_url).rollout("When is high water?", model="demo", tools=tools) as events:
-        async for event in events:
+    async with Client(base_url) as client:
+        async for event in client.rollout("When is high water?", model="demo", tools=tools):
             match event:
                 case ResponseCreated(sequence_number=number, response=response):
                     print(f"{number}: {response.id} begins")

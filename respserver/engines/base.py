@@ -22,6 +22,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """``none``, ``auto`` or ``required``, from ``tool_choice``."""
     tool_names: tuple[str, ...] = ()
     """Qualified names that ``tool_choice`` narrows the offer to; empty is all."""
+    hosted_names: tuple[str, ...] = ()
+    """Qualified names of the tools that the server runs itself. A search that is not among them can only be described,
+    not called."""
     text_schema: Any = None  # Any: a JSON schema that the text must satisfy, or None
     text_strict: bool = False
     """Whether the schema constrains what may be said at all, as ``strict: true`` promises."""

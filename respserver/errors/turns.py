@@ -130,7 +130,7 @@ class ResponseNotSuspended(InvalidRequest):
         if response_id is None:
             super().__init__("No response on this lane is suspended at a tool call.")
         else:
-            super().__init__(f"Response '{response_id}' is not suspended at a tool call.", param="response_id")
+            super().__init__(f"Response '{response_id}' is not suspended on this lane.", param="response_id")
 
 
 class InvalidAppend(InvalidField):
@@ -147,5 +147,6 @@ class ResponseSuspended(InvalidRequest):
 
     def __init__(self, response_id: str) -> None:
         super().__init__(
-            f"Response '{response_id}' is suspended at a tool call. Send the tool outputs in a response.append event."
+            f"Response '{response_id}' is suspended at a tool call. Send the tool outputs in a response.append event of its"
+            " lane."
         )

@@ -36,6 +36,8 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The engine takes the new ids, on a new run if need be."""
     sample: float = 0.0
     """Waiting for the engine's tokens."""
+    hosted: float = 0.0
+    """Waiting for tools that the server runs itself."""
     emit: float = 0.0
     """Making items and events of them, and the response's end."""
     write: float = 0.0

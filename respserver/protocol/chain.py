@@ -12,9 +12,15 @@ from respserver.errors import InvalidAppend, InvalidField, NoToolCall, NoToolOut
 from respserver.schema.items import (
     CALL_KIND_OF_OUTPUT,
     OUTPUT_KIND_OF_CALL,
+    ApprovalRequestItem,
+    ApprovalResponseItem,
     CallOutputItem,
     FunctionCallItem,
     InputItem,
+    McpCall,
+    McpCallItem,
+    McpListTools,
+    McpToolsItem,
     MessageItem,
     OpaqueItem,
     OutputItem,
@@ -22,6 +28,8 @@ from respserver.schema.items import (
     OutputText,
     Reasoning,
     ReasoningItem,
+    SearchItem,
+    WebSearchCall,
 )
 from respserver.schema.tools import ToolDef, qualified_name
 from respserver.state import OpenCall, StoredItem
@@ -62,6 +70,10 @@ class Context(msgspec.Struct, kw_only=True):
     """What the last turn's head was made for: a comparison tells which of it changed."""
     verdict: str = ""
     """What the classifiers have said of the chain so far, encoded."""
+    listed: set[str] = set()
+    """Labels of the MCP servers whose tools the context lists."""
+    sources: list[tuple[str, str]] = []
+    """What the searches of the context have found, as addresses and titles: a text quotes them by number."""
     sequence: object | None = None
     """The engine's open run; opaque here, the rules never touch it."""
 
@@ -83,6 +95,8 @@ class Context(msgspec.Struct, kw_only=True):
             call_ids=set(self.call_ids),
             added_tools=dict(self.added_tools),
             verdict=self.verdict,
+            listed=set(self.listed),
+            sources=list(self.sources),
         )
 
 
@@ -124,6 +138,8 @@ def pair(known: Context, items: list[InputItem], param: str = "input") -> list[I
                 opened[call_id] = call
         elif (output_id := _answered_by(item)) is not None:
             item = _answer(opened, item, output_id)
+        elif isinstance(item, McpCallItem) and item.approval_request_id not in known.call_ids | called:
+            item = msgspec.structs.replace(item, approval_request_id=None)  # the call that was approved is not here
         kept.append(item)
     for call in opened.values():
         if call.owed:
@@ -161,6 +177,8 @@ def _opened_by(item: InputItem) -> OpenCall | None:
     if isinstance(item, FunctionCallItem) and item.complete:
         name = qualified_name(item.namespace, item.name)
         return OpenCall(item.call_id, item.kind, name, not item.is_async)
+    if isinstance(item, ApprovalRequestItem) and item.call_id is not None:
+        return OpenCall(item.call_id, item.kind, item.name, item.owed, item.arguments)
     if isinstance(item, OpaqueItem) and item.kind in OUTPUT_KIND_OF_CALL and item.call_id is not None:
         return OpenCall(item.call_id, item.kind, item.kind.removesuffix("_call"), item.owed)
     return None
@@ -188,6 +206,13 @@ def _answer(opened: dict[str, OpenCall], item: InputItem, call_id: str) -> Input
     if call is None or not _fits(item.kind, call.kind):
         raise NoToolCall(call_id, CALL_KIND_OF_OUTPUT[item.kind])
     del opened[call_id]
+    return _named(item, call)
+
+
+def _named(item: CallOutputItem | OpaqueItem, call: OpenCall) -> CallOutputItem | OpaqueItem:
+    """An output with what it needs of its call."""
+    if isinstance(item, ApprovalResponseItem):
+        return msgspec.structs.replace(item, name=call.name, arguments=call.arguments)
     return msgspec.structs.replace(item, name=call.name) if isinstance(item, CallOutputItem) else item
 
 
@@ -201,13 +226,13 @@ def _fits(output_kind: str, call_kind: str) -> bool:
 def _in_call_order(items: list[InputItem], order: dict[str, int]) -> list[InputItem]:
     """Sort each run of outputs by call; our template names no call ids, so the order tells which is whose."""
 
-    def place(output: CallOutputItem) -> int:
-        return order[output.call_id]
+    def place(output: CallOutputItem | ApprovalResponseItem) -> int:
+        return order[output.call_id or ""]
 
     result: list[InputItem] = []
-    run: list[CallOutputItem] = []
+    run: list[CallOutputItem | ApprovalResponseItem] = []
     for item in items:
-        if isinstance(item, CallOutputItem):
+        if isinstance(item, CallOutputItem | ApprovalResponseItem):
             run.append(item)
         else:
             run.sort(key=place)
@@ -215,6 +240,10 @@ def _in_call_order(items: list[InputItem], order: dict[str, int]) -> list[InputI
             run = []
     run.sort(key=place)
     return result + run
+
+
+Answer = CallOutputItem | ApprovalResponseItem
+"""What an append brings for a call."""
 
 
 class Pause(msgspec.Struct, kw_only=True):
@@ -226,7 +255,7 @@ class Pause(msgspec.Struct, kw_only=True):
     """The server's items since the last pause, which some clients echo."""
     item_ids: set[str] = set()
     """Ids of the context so far."""
-    answered: dict[str, CallOutputItem] = {}
+    answered: dict[str, Answer] = {}
 
     @property
     def missing(self) -> list[str]:
@@ -240,13 +269,16 @@ class Pause(msgspec.Struct, kw_only=True):
         Raises ``InvalidAppend``, or ``InvalidField`` for an item id that is taken; nothing is taken then.
         """
         start = self._skip_echo(items)
-        taken: dict[str, CallOutputItem] = {}
+        taken: dict[str, Answer] = {}
         messages: list[InputItem] = []
-        ids: set[str] = set()
+        ids = {item.id for item in [*self.emitted, *self.answered.values()] if item.id}
         for index, item in enumerate(items[start:], start):
             _check_id(item, self.item_ids, ids, f"input[{index}].id")
             if isinstance(item, CallOutputItem) and not messages:
-                taken[item.call_id] = self._accept(item, taken, f"input[{index}].call_id")
+                taken[item.call_id] = self._accept(item, item.call_id, taken, f"input[{index}].call_id")
+            elif isinstance(item, ApprovalResponseItem) and item.call_id is not None and not messages:
+                place = f"input[{index}].approval_request_id"
+                taken[item.call_id] = self._accept(item, item.call_id, taken, place)
             elif isinstance(item, MessageItem) and item.role == "user":
                 messages.append(item)
             else:
@@ -264,13 +296,15 @@ class Pause(msgspec.Struct, kw_only=True):
             return None
         return [*(self.answered[call_id] for call_id in self.open_calls), *messages]
 
-    def _accept(self, item: CallOutputItem, taken: dict[str, CallOutputItem], param: str) -> CallOutputItem:
-        call = self.open_calls.get(item.call_id)
+    def _accept(self, item: Answer, call_id: str, taken: dict[str, Answer], param: str) -> Answer:
+        call = self.open_calls.get(call_id)
         if call is None or call.kind != CALL_KIND_OF_OUTPUT[item.kind]:
-            raise InvalidAppend(param, f"no pending call '{item.call_id}' takes a {item.kind}.")
-        if item.call_id in self.answered or item.call_id in taken:
-            raise InvalidAppend(param, f"call '{item.call_id}' was answered before.")
-        return msgspec.structs.replace(item, name=call.name)
+            raise InvalidAppend(param, f"no pending call '{call_id}' takes a {item.kind}.")
+        if call_id in self.answered or call_id in taken:
+            raise InvalidAppend(param, f"call '{call_id}' was answered before.")
+        named = _named(item, call)
+        assert isinstance(named, CallOutputItem | ApprovalResponseItem)  # the kind stays
+        return named
 
     def _skip_echo(self, items: list[InputItem]) -> int:
         """How many leading items are the server's own, sent back (Codex to 0.99, without ids)."""
@@ -289,6 +323,15 @@ def is_echo(emitted: OutputItem, item: InputItem) -> bool:
         return getattr(emitted, "call_id", None) == item.call_id
     if isinstance(item, MessageItem) and isinstance(emitted, OutputMessage):
         return item.role == "assistant" and (item.id == emitted.id or _texts(item) == _emitted_texts(emitted))
+    if isinstance(item, McpCallItem) and isinstance(emitted, McpCall):
+        called = qualified_name(emitted.server_label, emitted.name), emitted.arguments
+        return item.id == emitted.id or (item.name, item.arguments) == called
+    if isinstance(item, McpToolsItem) and isinstance(emitted, McpListTools):
+        return item.server_label == emitted.server_label
+    if isinstance(item, SearchItem) and isinstance(emitted, WebSearchCall):
+        return item.encrypted_content == emitted.encrypted_content
+    if isinstance(item, ApprovalRequestItem):
+        return item.id == emitted.id
     if isinstance(item, ReasoningItem) and isinstance(emitted, Reasoning):
         return item.id == emitted.id or item.summary == [part.text for part in emitted.summary]
     return False
@@ -304,12 +347,12 @@ def _emitted_texts(item: OutputMessage) -> list[str]:
 
 def name_outputs(items: list[InputItem]) -> list[InputItem]:
     """Fill in the tool names of outputs from the calls among the same items, for a past that is rendered again."""
-    names: dict[str, str] = {}
+    calls: dict[str, OpenCall] = {}
     result: list[InputItem] = []
     for item in items:
         if (call := _opened_by(item)) is not None:
-            names[call.call_id] = call.name
-        elif isinstance(item, CallOutputItem):
-            item = msgspec.structs.replace(item, name=names.get(item.call_id, ""))
+            calls[call.call_id] = call
+        elif isinstance(item, CallOutputItem | ApprovalResponseItem) and item.call_id in calls:
+            item = _named(item, calls[item.call_id])
         result.append(item)
     return result

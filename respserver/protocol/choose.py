@@ -6,7 +6,7 @@ added tools; so that comes later, when the turn is admitted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
 import msgspec
@@ -68,26 +68,31 @@ def read_tool_choice(raw: Raw) -> ToolChoice:
     return ToolChoice(mode="required", others=(_other(choice),), echo=echo)
 
 
-def choose_tools(choice: ToolChoice, tools: ToolSet, offered: Mapping[str, ToolDef]) -> ToolChoice:
+def choose_tools(
+    choice: ToolChoice, tools: ToolSet, offered: Mapping[str, ToolDef], served: Collection[Other] = ()
+) -> ToolChoice:
     """The choice with the qualified names that it leaves of ``offered``, in ``names``; none are all. A bare name stands
-    for the tool of any namespace.
+    for the tool of any namespace. Of ``served``, which the server runs itself, it keeps what it leaves in ``others``.
 
     Raises ``InvalidRequest`` for a tool that is not on offer, and where a call is demanded that nothing here makes.
     """
     if not choice.names and not choice.others:
-        if choice.mode == "required" and not offered:
+        if choice.mode == "required" and not offered and not served:
             raise _nothing_to_call(choice, tools)
         return choice
     present = {_family(other) for other in tools.others}
     for other in choice.others:
         if _family(other) not in present:
             raise _not_found(other.server_label or other.type)
+    families = {_family(other) for other in served}
+    others = tuple(other for other in choice.others if _family(other) in families)
     names = _qualified(choice, offered)
-    if choice.mode == "required" and not names:
+    callable_tools = (*names, *others) if choice.names or choice.others else (*offered, *served)
+    if choice.mode == "required" and not callable_tools:
         raise _nothing_to_call(choice, tools)
-    if choice.others and not names:
+    if choice.others and not names and not others:
         return ToolChoice(mode="none")
-    return ToolChoice(mode=choice.mode, names=names)
+    return ToolChoice(mode=choice.mode, names=names, others=others)
 
 
 def _allowed(choice: _Choice) -> ToolChoice:
@@ -118,12 +123,12 @@ def _check_tool(tool: _Tool, param: str, more_types: tuple[str, ...] = ()) -> No
 
 
 def _other(tool: _Tool) -> Other:
-    return Other(tool.type, tool.server_label or "" if tool.type == "mcp" else "")
+    return Other(tool.type, tool.server_label or "", tool.name or "") if tool.type == "mcp" else Other(tool.type)
 
 
 def _family(other: Other) -> Other:
     """Versions of a tool are one tool; what an ``mcp`` tool is called matters, of others nothing but the type."""
-    return other if other.type == "mcp" else Other(_SAME_TOOL.get(other.type, other.type))
+    return Other("mcp", other.server_label) if other.type == "mcp" else Other(_SAME_TOOL.get(other.type, other.type))
 
 
 def _qualified(choice: ToolChoice, offered: Mapping[str, ToolDef]) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from respserver.protocol.steering import NOTHING, Steer, failed
 from respserver.protocol.validate import NULL, Fields, Transport, peek_string, read_append, read_create
 from respserver.schema.codec import encode, read_object
 from respserver.schema.events import SteerAccepted, SteerFailed
+from respserver.schema.input import check_sizes
 from respserver.schema.tools import NO_TOOLS, ToolSet
 
 MAX_LANES = 32
@@ -227,7 +228,7 @@ class Connection:
 
     def _no_room(self, lane: Lane, event: Create) -> ApiError | None:
         """Why a create cannot stand in its lane's line."""
-        suspended = lane.suspended_by(event)
+        suspended = lane.suspended_by(event) or self._suspended_elsewhere(event)
         if suspended is not None:
             return ResponseSuspended(suspended)
         # Counting over all lanes is only worth it when there may be too many.
@@ -236,6 +237,14 @@ class Connection:
         if self._pending and self._pending_size + event.size > self._max_waiting_size:
             return QueueFull(self._max_waiting, size=self._max_waiting_size)
         return None
+
+    def _suspended_elsewhere(self, event: Create) -> str | None:
+        """The id of another lane's suspended response that a create names as its parent, if it does."""
+        if not self.lane.suspends:
+            return None
+        pauses = [lane.pause for lane in self.lanes if lane.pause is not None]
+        suspended = [pause.response_id for pause in pauses if pause.response_id == event.previous_response_id]
+        return suspended[0] if suspended else None
 
     def _count_waiting(self, one_more_on: Lane | None = None) -> int:
         """Creates that cannot run yet, if ``one_more_on`` had another: a lane runs one, and only so many lanes do. A
@@ -267,6 +276,7 @@ class Connection:
             lane = self.lane if name is None else self.named.get(name)
             if lane is None:
                 raise ResponseNotSuspended(request.response_id)
+            check_sizes(request.items, self._max_media)
             return Delivery(lane=lane, event=Append(request=request))
         except ApiError as error:
             return Reject(error=error, stream_id=name)

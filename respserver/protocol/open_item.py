@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET
 
+from respserver.protocol.citations import cite
 from respserver.schema.events import (
     ContentPartAdded,
     ContentPartDone,
@@ -19,6 +20,7 @@ from respserver.schema.events import (
     FunctionCallArgumentsDone,
     OutputItemAdded,
     OutputItemDone,
+    OutputTextAnnotationAdded,
     OutputTextDelta,
     OutputTextDone,
     ReasoningSummaryPartAdded,
@@ -33,6 +35,8 @@ from respserver.schema.events import (
 from respserver.schema.items import (
     CustomToolCall,
     FunctionCall,
+    McpApprovalRequest,
+    McpListTools,
     OutputItem,
     OutputMessage,
     OutputText,
@@ -83,6 +87,7 @@ class OpenItem(ABC):
     def ended(self, complete: bool) -> list[Event]:
         """The events that close the item."""
         events = self.part_ended() + self.finish()
+        assert not isinstance(self.item, McpListTools | McpApprovalRequest)  # which have no status, and end otherwise
         self.item.status = "completed" if complete else "incomplete"
         return [*events, OutputItemDone(output_index=self.index, item=self.item)]
 
@@ -134,6 +139,8 @@ class OpenMessage(OpenItem):
     def __init__(self, item: OutputMessage, index: int, padding: Padding | None) -> None:
         super().__init__(index, padding)
         self.item = item
+        self.sources: Sequence[tuple[str, str]] = ()
+        """What the text may quote."""
         self._part: OutputText | RefusalPart | None = None
         self._logprobs: list[Logprob] = []
 
@@ -179,6 +186,7 @@ class OpenMessage(OpenItem):
         done: Event
         if isinstance(part, OutputText):
             part.text = text
+            part.annotations = cite(text, self.sources)
             done = OutputTextDone(item_id=self.item.id, output_index=self.index, content_index=index, text=text)
             if self._logprobs:
                 part.logprobs, self._logprobs = self._logprobs, []
@@ -187,7 +195,19 @@ class OpenMessage(OpenItem):
             part.refusal = text
             done = RefusalDone(item_id=self.item.id, output_index=self.index, content_index=index, refusal=text)
         shown = ContentPartDone(item_id=self.item.id, output_index=self.index, content_index=index, part=part)
-        return [done, shown]
+        return [*self._citations(part, index), done, shown]
+
+    def _citations(self, part: OutputText | RefusalPart, index: int) -> list[Event]:
+        return [
+            OutputTextAnnotationAdded(
+                item_id=self.item.id,
+                output_index=self.index,
+                content_index=index,
+                annotation_index=number,
+                annotation=citation,
+            )
+            for number, citation in enumerate(part.annotations if isinstance(part, OutputText) else ())
+        ]
 
 
 class OpenReasoning(OpenItem):
@@ -327,11 +347,14 @@ def open_item(
     offered: dict[str, ToolDef],
     reasoning: ReasoningShown,
     padding: Padding | None,
+    sources: Sequence[tuple[str, str]] = (),
 ) -> OpenItem:
     """The open item for what the model began, with fresh ids."""
     if began.kind == "message":
         message = OutputMessage(id=new_id("msg"), status="in_progress", phase=began.phase or UNSET)
-        return OpenMessage(message, index, padding)
+        opened = OpenMessage(message, index, padding)
+        opened.sources = sources
+        return opened
     if began.kind == "reasoning":
         return OpenReasoning(Reasoning(id=new_id("rs"), status="in_progress"), index, padding, reasoning)
     tool = offered.get(began.name)

@@ -1,6 +1,6 @@
 """Server events, one struct each (protocol.md sections 3.2 and 4.1; design.md section 7 for ``response.done``).
 
-``sequence_number`` and ``stream_id`` are filled in by the lane on the way out and nowhere else.
+Those of calls that the server runs itself are in ``hosted_events.py``.
 """
 
 from __future__ import annotations
@@ -10,23 +10,31 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from respserver.schema.event import Event as Event
+from respserver.schema.hosted_events import (
+    McpCallArgumentsDelta,
+    McpCallArgumentsDone,
+    McpCallCompleted,
+    McpCallFailed,
+    McpCallInProgress,
+    McpListToolsCompleted,
+    McpListToolsFailed,
+    McpListToolsInProgress,
+    WebSearchCallCompleted,
+    WebSearchCallInProgress,
+    WebSearchCallSearching,
+)
 from respserver.schema.items import (
     MessagePart,
     OutputItem,
     ReasoningText,
     SummaryText,
+    UrlCitation,
 )
 from respserver.schema.logprobs import Logprob
 from respserver.schema.response import Response
 
 ContentPart = MessagePart | ReasoningText
-
-
-class Event(msgspec.Struct, kw_only=True, tag_field="type"):
-    """What every event of a response has."""
-
-    sequence_number: int = 0
-    stream_id: str | UnsetType = UNSET
 
 
 class ResponseCreated(Event, tag="response.created"):
@@ -63,8 +71,9 @@ class RequiredInput(msgspec.Struct, kw_only=True, frozen=True):
     """A stub of an output that the client owes."""
 
     type: str
-    call_id: str
+    call_id: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
+    approval_request_id: str | UnsetType = UNSET
 
 
 class ResponseDone(Event, tag="response.done"):
@@ -125,6 +134,16 @@ class OutputTextDone(Event, tag="response.output_text.done"):
     content_index: int
     text: str
     logprobs: list[Logprob] = msgspec.field(default_factory=list)
+
+
+class OutputTextAnnotationAdded(Event, tag="response.output_text.annotation.added"):
+    """The text quotes a source."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    annotation_index: int
+    annotation: UrlCitation
 
 
 class RefusalDelta(Event, tag="response.refusal.delta"):
@@ -322,8 +341,20 @@ ServerEvent = (
     | ContentPartDone
     | OutputTextDelta
     | OutputTextDone
+    | OutputTextAnnotationAdded
     | RefusalDelta
     | RefusalDone
+    | McpCallArgumentsDelta
+    | McpCallArgumentsDone
+    | McpCallInProgress
+    | McpCallCompleted
+    | McpCallFailed
+    | McpListToolsInProgress
+    | McpListToolsCompleted
+    | McpListToolsFailed
+    | WebSearchCallInProgress
+    | WebSearchCallSearching
+    | WebSearchCallCompleted
     | FunctionCallArgumentsDelta
     | FunctionCallArgumentsDone
     | CustomToolCallInputDelta
@@ -342,6 +373,7 @@ Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
 DeltaEvent = (
     OutputTextDelta
     | RefusalDelta
+    | McpCallArgumentsDelta
     | FunctionCallArgumentsDelta
     | CustomToolCallInputDelta
     | ReasoningSummaryTextDelta

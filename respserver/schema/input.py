@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from respserver.errors import InvalidField
 from respserver.schema.codec import decode, encode, join, split_array
+from respserver.schema.hosted_input import HOSTED_READERS
 from respserver.schema.items import (
     AdditionalToolsItem,
     CallOutputItem,
@@ -267,4 +268,5 @@ _READERS: dict[str, Callable[[bytes, str], InputItem]] = {
     "compaction": _read_compaction,
     "item_reference": _read_reference,
     "additional_tools": _read_additional_tools,
+    **HOSTED_READERS,
 }

@@ -16,14 +16,25 @@ from msgspec import UNSET, Raw, UnsetType
 from respserver.schema.logprobs import Logprob
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
+CallStatus = Literal["in_progress", "searching", "completed", "incomplete", "failed"]
+"""Of a call that the server runs itself."""
 Role = Literal["user", "assistant", "system", "developer"]
+
+
+class UrlCitation(msgspec.Struct, tag_field="type", tag="url_citation", kw_only=True, frozen=True):
+    """A place of a text that quotes a source: from character ``start_index`` to the one before ``end_index``."""
+
+    url: str
+    title: str
+    start_index: int
+    end_index: int
 
 
 class OutputText(msgspec.Struct, tag_field="type", tag="output_text", kw_only=True):
     """Text that the model wrote."""
 
     text: str = ""
-    annotations: list[Any] = msgspec.field(default_factory=list)  # Any: annotations are relayed, never made here
+    annotations: list[UrlCitation] = msgspec.field(default_factory=list)
     logprobs: list[Logprob] = msgspec.field(default_factory=list)
     """Empty unless the request asked for them; with bytes."""
 
@@ -95,7 +106,90 @@ class Reasoning(msgspec.Struct, tag_field="type", tag="reasoning", kw_only=True)
     encrypted_content: str | UnsetType | None = UNSET
 
 
-OutputItem = OutputMessage | FunctionCall | CustomToolCall | Reasoning
+class ErrorText(msgspec.Struct, tag_field="type", tag="text", kw_only=True, frozen=True):
+    """Words about a failure."""
+
+    text: str
+
+
+class McpError(msgspec.Struct, tag_field="type", tag="mcp_tool_execution_error", kw_only=True, frozen=True):
+    """Why a call failed."""
+
+    content: list[ErrorText]
+
+
+class McpCall(msgspec.Struct, tag_field="type", tag="mcp_call", kw_only=True):
+    """A call of an MCP server's tool, and what came of it; ``arguments`` is JSON text."""
+
+    id: str
+    status: CallStatus
+    arguments: str = ""
+    name: str
+    server_label: str
+    output: str | None = None
+    error: McpError | None = None
+    approval_request_id: str | None = None
+
+
+class ListedTool(msgspec.Struct, kw_only=True):
+    """A tool of an MCP server."""
+
+    name: str
+    description: str | None = None
+    input_schema: Any = None  # Any: a JSON schema
+    annotations: Any = None  # Any: what the server says of its tool
+
+
+class McpListTools(msgspec.Struct, tag_field="type", tag="mcp_list_tools", kw_only=True):
+    """The tools of an MCP server as the model is told of them; ``error`` if they could not be listed."""
+
+    id: str
+    server_label: str
+    tools: list[ListedTool] = msgspec.field(default_factory=list)
+    error: str | None = None
+
+
+class McpApprovalRequest(msgspec.Struct, tag_field="type", tag="mcp_approval_request", kw_only=True):
+    """A call that waits until the client allows it."""
+
+    id: str
+    arguments: str
+    name: str
+    server_label: str
+
+
+class SearchSource(msgspec.Struct, tag_field="type", tag="url", kw_only=True, frozen=True):
+    """What a search has found."""
+
+    url: str
+
+
+class SearchAction(msgspec.Struct, tag_field="type", tag="search", kw_only=True):
+    """What was searched for."""
+
+    query: str = ""
+    sources: list[SearchSource] | UnsetType = UNSET
+
+
+class WebSearchCall(msgspec.Struct, tag_field="type", tag="web_search_call", kw_only=True):
+    """A search. What the model said and read is sealed inside, so that it is not lost when the item is sent back."""
+
+    id: str
+    status: CallStatus
+    action: SearchAction
+    encrypted_content: str | UnsetType = UNSET
+
+
+OutputItem = (
+    OutputMessage
+    | FunctionCall
+    | CustomToolCall
+    | Reasoning
+    | McpCall
+    | McpListTools
+    | McpApprovalRequest
+    | WebSearchCall
+)
 OUTPUT_KIND_OF_CALL = {
     "function_call": "function_call_output",
     "custom_tool_call": "custom_tool_call_output",
@@ -223,6 +317,63 @@ class OpaqueItem(msgspec.Struct, kw_only=True):
     """Bytes of an image inside."""
 
 
+class ApprovalRequestItem(OpaqueItem, kw_only=True):
+    """A call that waited for the client's approval; ``name`` is the qualified one."""
+
+    name: str
+    arguments: str
+
+
+class ApprovalResponseItem(OpaqueItem, kw_only=True):
+    """The client's word about such a call, whose name and arguments are filled in when the two are paired."""
+
+    approve: bool
+    reason: str | None = None
+    name: str = ""
+    arguments: str = ""
+
+
+class McpCallItem(msgspec.Struct, kw_only=True):
+    """A call of an MCP server's tool that a client replays; ``name`` is the qualified one."""
+
+    raw: bytes
+    name: str
+    arguments: str
+    output: str | None = None
+    error: str | None = None
+    approval_request_id: str | None = None
+    id: str | None = None
+
+
+class McpToolsItem(msgspec.Struct, kw_only=True):
+    """The list of an MCP server's tools that a client replays."""
+
+    raw: bytes
+    server_label: str
+    tools: list[ListedTool]
+    id: str | None = None
+
+
+class SearchItem(msgspec.Struct, kw_only=True):
+    """A search that a client replays, with what is sealed in it."""
+
+    raw: bytes
+    encrypted_content: str
+    id: str | None = None
+    sealed: SealedSearch | None = None
+    """What ``encrypted_content`` turned out to hold (``turn/sealing.py``)."""
+
+
+class SealedSearch(msgspec.Struct, array_like=True, frozen=True):
+    """What a search item keeps for the model: the name and the arguments that it said, what it read, and what was found
+    as pairs of address and title. Without an output it was cut before it ran."""
+
+    name: str
+    arguments: str
+    output: str | None
+    sources: list[tuple[str, str]] = []
+
+
 InputItem = (
     MessageItem
     | FunctionCallItem
@@ -231,6 +382,9 @@ InputItem = (
     | CompactionItem
     | AdditionalToolsItem
     | ItemReference
+    | McpCallItem
+    | McpToolsItem
+    | SearchItem
     | OpaqueItem
 )
 

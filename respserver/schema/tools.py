@@ -7,12 +7,13 @@ repeated definitions cost one comparison. Kinds that this server does not know p
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw, UnsetType
 
-from respserver.errors import MissingParameter
+from respserver.errors import InvalidField, MissingParameter
 from respserver.schema.codec import MAX_DEPTH, check_depth, decode, encode, on_one_line, split_array, split_object
 from respserver.schema.json_schema import MAX_TOLD, check_strict
 
@@ -30,6 +31,24 @@ class Other(NamedTuple):
 
     type: str
     server_label: str = ""
+    name: str = ""
+    """The one tool of an MCP server that is meant, if not all are."""
+
+
+WEB_SEARCH = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
+SEARCH_NAME = "web_search"
+"""What the model calls a search by, whatever its definition is called."""
+
+
+class HostedDef(NamedTuple):
+    """A definition of tools that the server may run itself."""
+
+    kind: Literal["mcp", "web_search"]
+    label: str
+    raw: Raw
+    place: str
+    """Where it stands, as in ``tools[2]``."""
+    other: Other
 
 
 class ToolDef(msgspec.Struct, kw_only=True, frozen=True):
@@ -61,7 +80,12 @@ class ToolSet(msgspec.Struct, kw_only=True, frozen=True):
     by_name: dict[str, ToolDef] = {}
     """Callable definitions by qualified name."""
     others: frozenset[Other] = frozenset()
-    """Definitions that nothing here calls: hosted tools, and those of which a client runs what the model says."""
+    """Definitions of no callable name: hosted tools, and those of which a client runs what the model says."""
+    hosted: tuple[HostedDef, ...] = ()
+    """Those of ``others`` that the server may run itself."""
+    told: bytes = b"[]"
+    """The array as the model is told of it: the tools of MCP servers are listed behind the input instead. No secret of
+    a definition is in it."""
 
 
 NO_TOOLS = ToolSet()
@@ -125,7 +149,15 @@ _tool = msgspec.json.Decoder(_RawTool)
 _format = msgspec.json.Decoder(_Format | None)
 _search = msgspec.json.Decoder(_ToolSearch)
 _FUNCTION_DEFAULTS = {"description": Raw(b"null"), "parameters": Raw(b"null"), "strict": Raw(b"true")}
+_MCP_DEFAULTS = {
+    **dict.fromkeys(("server_description", "allowed_tools", "headers"), Raw(b"null")),
+    "require_approval": Raw(b'"always"'),
+}
+_ORIGIN = re.compile(r"[A-Za-z]+://[^/?#]*(?=[/?#])")
+"""Of a URL with more behind its host."""
 _READ = ("function", "custom", "namespace")
+SECRET_FIELDS = ("authorization", "headers")
+"""Of an MCP definition: what opens its server is nobody's to read again, neither in a Response nor in a store."""
 
 
 def parse_tools(raw: bytes, param: str = "tools") -> ToolSet:
@@ -136,6 +168,7 @@ def parse_tools(raw: bytes, param: str = "tools") -> ToolSet:
     entries = decode(split_array, raw, param)
     by_name: dict[str, ToolDef] = {}
     others: set[Other] = set()
+    hosted: list[HostedDef] = []
     echoes: list[bytes] = []
     for index, entry in enumerate(entries):
         place = f"{param}[{index}]"
@@ -145,12 +178,49 @@ def parse_tools(raw: bytes, param: str = "tools") -> ToolSet:
         else:
             if kind.type == "tool_search":
                 decode(_search, entry, place)
-            others.add(Other(kind.type, kind.server_label if isinstance(kind.server_label, str) else ""))
+            other = Other(kind.type, kind.server_label if isinstance(kind.server_label, str) else "")
+            if other.type == "mcp" and other.server_label and other in others:
+                whose = f"'{other.server_label[:MAX_TOLD]}'"
+                raise InvalidField(f"{place}.server_label", f"{whose} is another server's label too.")
+            others.add(other)
+            hosted += _hosted(other, entry, place)
         check_depth(decode(_whole, entry, place), place, MAX_TOOL_DEPTH)
         echoes.append(_echo(entry))
     echo = Raw(on_one_line(b"[" + b",".join(echoes) + b"]"))
-    digest = hashlib.sha256(raw).digest()
-    return ToolSet(raw=raw, echo=echo, digest=digest, by_name=by_name, others=frozenset(others))
+    told = raw
+    if any(one.kind == "mcp" for one in hosted):
+        told = encode([entry for entry in entries if _kind.decode(entry).type != "mcp"])
+    digest = hashlib.sha256(told).digest() if told != NO_TOOLS.told else NO_TOOLS.digest
+    return ToolSet(
+        raw=raw,
+        echo=echo,
+        digest=digest,
+        by_name=by_name,
+        others=frozenset(others),
+        hosted=tuple(hosted),
+        told=told,
+    )
+
+
+def _hosted(other: Other, entry: Raw, place: str) -> list[HostedDef]:
+    if other.type == "mcp":
+        return [HostedDef("mcp", other.server_label, Raw(bytes(entry)), place, other)]
+    return [HostedDef("web_search", "", Raw(bytes(entry)), place, other)] if other.type in WEB_SEARCH else []
+
+
+class _Query(msgspec.Struct):
+    query: str
+
+
+_query = msgspec.json.Decoder(_Query)
+
+
+def search_query(arguments: str) -> str | None:
+    """What a search is for; None if the model did not say it in the form that was asked for."""
+    try:
+        return _query.decode(arguments).query
+    except (msgspec.DecodeError, UnicodeError):
+        return None
 
 
 def _collect(entry: Raw, param: str, namespace: str | None, by_name: dict[str, ToolDef]) -> None:
@@ -197,6 +267,23 @@ def _read_format(raw: Raw, param: str) -> Any:  # Any: a grammar, or None
 
 
 def _echo(entry: Raw) -> bytes:
-    if _kind.decode(entry).type != "function":
+    kind = _kind.decode(entry).type
+    if kind == "mcp":
+        return _echo_mcp(split_object.decode(entry))
+    if kind != "function":
         return bytes(entry)
     return encode({**_FUNCTION_DEFAULTS, **split_object.decode(entry)})
+
+
+def _told_url(raw: Raw | None) -> str:
+    """What a definition says of its server's place, read: JSON may write a slash as ``\\/``."""
+    url = msgspec.json.decode(raw) if raw is not None else ""
+    return url if isinstance(url, str) else ""
+
+
+def _echo_mcp(fields: dict[str, Raw]) -> bytes:
+    """As the API shows it: without what opens the server, of which only the host is named."""
+    said = {name: value for name, value in fields.items() if name not in SECRET_FIELDS and value != Raw(b"null")}
+    if address := _ORIGIN.match(_told_url(said.get("server_url"))):
+        said["server_url"] = Raw(encode(f"{address[0]}/<redacted>"))
+    return encode({**_MCP_DEFAULTS, **said})

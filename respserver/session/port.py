@@ -16,6 +16,7 @@ from respserver.turn.routing import KeptRoute
 from respserver.turn.services import Services
 from respserver.turn.slots import Suspensions, TurnSlots
 from respserver.turn.stopwatch import Stopwatch
+from respserver.turn.toolboxes import Toolboxes
 
 log = get_logger("respserver.session")
 
@@ -36,6 +37,7 @@ class LanePort:
         connection_id: str,
         own_slots: TurnSlots,
         suspensions: Suspensions,
+        toolboxes: Toolboxes,
         gate: Gate,
     ) -> None:
         self.lane = lane
@@ -43,6 +45,7 @@ class LanePort:
         self.connection_id = connection_id
         self.own_slots: TurnSlots | None = own_slots
         self.kept_route = KeptRoute(services.router)
+        self.toolboxes = toolboxes
         self._socket = socket
         self._metrics = services.metrics
         self._suspensions = suspensions
@@ -68,9 +71,11 @@ class LanePort:
     async def suspend(self, done: ResponseDone, pause: Pause, watch: Stopwatch) -> list[InputItem]:
         """Send ``response.done`` and wait for the outputs. Raises ``TooManySuspended`` and ``ToolTimeout``."""
         with self._suspensions:
-            return await self._suspend(done, pause, watch)
+            self._begin_pause(done, pause, watch)
+            del done  # nobody needs it while the client works
+            return await self._wait_for_outputs()
 
-    async def _suspend(self, done: ResponseDone, pause: Pause, watch: Stopwatch) -> list[InputItem]:
+    def _begin_pause(self, done: ResponseDone, pause: Pause, watch: Stopwatch) -> None:
         self._metrics.pauses += 1
         self._woken = trio.Event()
         self._watch = watch
@@ -84,6 +89,8 @@ class LanePort:
             calls=len(pause.open_calls),
             tool_seconds=self._tool_seconds,
         )
+
+    async def _wait_for_outputs(self) -> list[InputItem]:
         with trio.move_on_after(self._tool_seconds):
             await self._woken.wait()
         if not self._woken.is_set():

@@ -25,6 +25,7 @@ from respserver.session.port import LanePort
 from respserver.turn.services import Services
 from respserver.turn.slots import Suspensions, TurnSlots
 from respserver.turn.stopwatch import Stopwatch
+from respserver.turn.toolboxes import Toolboxes
 
 log = get_logger("respserver.session")
 
@@ -67,6 +68,7 @@ class Session:
         )
         self._own_slots = TurnSlots(limits.connection_active_turns, math.inf, services.metrics)
         self._suspensions = Suspensions(limits.connection_suspended_rollouts, "connection", services.suspensions)
+        self._toolboxes = Toolboxes(services.hosts, limits.end_seconds)
         self._gate = Gate()
         self._nursery: trio.Nursery | None = None
         self._tasks: dict[Lane, LaneTask] = {}
@@ -88,6 +90,7 @@ class Session:
         finally:
             for task in self._tasks.values():
                 task.free()
+            await self._toolboxes.aclose()
             log.info("connection_closed", connection_id=self._id)
 
     async def _read(self) -> None:
@@ -149,6 +152,7 @@ class Session:
                 connection_id=self._id,
                 own_slots=self._own_slots,
                 suspensions=self._suspensions,
+                toolboxes=self._toolboxes,
                 gate=self._gate,
             )
             task = LaneTask(port, self._connection, self._socket, self._services, self._turn_is_over)

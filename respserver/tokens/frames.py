@@ -15,7 +15,7 @@ from itertools import pairwise
 import msgspec
 
 from respserver.tokens.render import Template
-from respserver.tokens.roles import RoleTable, role_table
+from respserver.tokens.roles import OUTPUT_ROLES, RoleTable, role_table
 from respserver.tokens.special import SPECIAL_COUNT, Special
 
 FIRST_LOOK = 2
@@ -116,7 +116,7 @@ def _frame(ids: array[int], start: int, end: int, template: Template, roles: Rol
     name: Hashable = None
     if mark < end and ids[mark] in _CALLS:
         name = ids[mark], template.tokenizer.decode(ids[mark + 1 : _next_mark(ids, mark + 1, end)])
-    if role == "tool":
+    if role in OUTPUT_ROLES:
         return Frame(start, end, role, answers=name)
     if role == "item":
         return _opaque(template.tokenizer.decode(ids[mark:end]), start, end)

@@ -95,7 +95,10 @@ class OutputParser:
         """The open item's; a call has it from its mark on, before it begins."""
         self._name: list[str] = []
         self._role: list[bytes] = []
+        self.calls: list[tuple[str, int]] = []
+        """The whole function calls so far: each one's name, and how many ids there were up to its end."""
         self._position = 0
+        self._called = ""
         self._item_start = 0
         self._thought = 0
 
@@ -108,6 +111,11 @@ class OutputParser:
     def in_message_text(self) -> bool:
         """Whether a part of a message is open."""
         return self._at == "text" and self._kind == "message"
+
+    @property
+    def position(self) -> int:
+        """How many ids there were so far."""
+        return self._position
 
     @property
     def unshown(self) -> int:
@@ -205,6 +213,7 @@ class OutputParser:
         name = "".join(self._name) + self._rest()
         self._name.clear()
         self._at = "text"
+        self._called = name
         return [ItemBegan(self._kind, name)]
 
     def _end(self, position: int) -> list[Delta]:
@@ -221,6 +230,8 @@ class OutputParser:
         ended: list[Delta] = [*self._end_text(), ItemEnded(complete)] if self._at == "text" else []
         if self._kind == "reasoning":
             self._thought += position - self._item_start
+        elif self._kind == "function_call" and ended and complete:
+            self.calls.append((self._called, position))
         self._at, self._kind = "between", None
         self._name.clear()
         self._rest()

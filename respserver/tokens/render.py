@@ -10,6 +10,9 @@ Every item is framed by itself, so that a context is its items one after another
     function output  START "tool" CALL name (SEP text)* END
     custom output    START "tool" CUSTOM name (SEP text)* END
     added tools      START "tools" SEP json END
+    hosted call      a function call, and START "hosted" CALL name SEP text END unless it was cut
+    MCP tools        added tools: one namespace, called like the server
+    approval         a function call; its output is a hosted one, or a tool's that says it was refused
     compaction       the items that it holds
     anything else    START "item" SEP json END
 
@@ -27,8 +30,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, assert_never
 
+from respserver.schema.codec import encode
 from respserver.schema.items import (
     AdditionalToolsItem,
+    ApprovalRequestItem,
+    ApprovalResponseItem,
     CallOutputItem,
     CompactionItem,
     CustomToolCall,
@@ -37,6 +43,12 @@ from respserver.schema.items import (
     InputItem,
     InputPart,
     ItemReference,
+    ListedTool,
+    McpApprovalRequest,
+    McpCall,
+    McpCallItem,
+    McpListTools,
+    McpToolsItem,
     MessageItem,
     OpaqueItem,
     OutputItem,
@@ -45,13 +57,16 @@ from respserver.schema.items import (
     Reasoning,
     ReasoningItem,
     RefusalPart,
+    SealedSearch,
+    SearchItem,
+    WebSearchCall,
 )
 from respserver.schema.tools import NO_TOOLS, qualified_name
-from respserver.tokens.roles import PHASES, role_text
+from respserver.tokens.roles import HOSTED, PHASES, role_text
 from respserver.tokens.special import Special
 from respserver.tokens.tokenizer import Tokenizer
 
-TEMPLATE_VERSION = 2
+TEMPLATE_VERSION = 3
 """Counts up when the same item comes to other ids, so that ids of an older form are never mixed in."""
 
 Pieces = list[int | str]
@@ -59,6 +74,7 @@ Pieces = list[int | str]
 CallKind = Literal["function_call", "custom_tool_call"]
 PartKind = Literal["text", "refusal"]
 NO_ARGUMENTS = "{}"
+REFUSED = "The user has refused this call."
 
 _CALL_MARK = {
     "function_call": Special.CALL,
@@ -82,7 +98,7 @@ class Template:
         return self.tokenizer.token_bytes
 
     def head(self, instructions: str | None, tools_raw: bytes) -> Pieces:
-        """What stands before the items: the instructions, and the JSON array of tools just as it was sent."""
+        """What stands before the items: the instructions, and the JSON array of tools as the model is told of them."""
         pieces: Pieces = []
         if instructions:
             pieces += _framed_text("system", instructions)
@@ -114,6 +130,24 @@ class Template:
                 return [piece for inner in items for piece in self.item(inner)]
             case AdditionalToolsItem(tools=tools):
                 return _framed_text("tools", _text(bytes(tools)))
+            case McpCallItem(name=name, arguments=text, output=output, error=error, approval_request_id=approved):
+                return hosted_pieces(None if approved else text, name, output if error is None else failed(error))
+            case McpCall(server_label=label, name=name, output=output, error=mcp_error, approval_request_id=approved):
+                said = output if mcp_error is None else failed("\n".join(part.text for part in mcp_error.content))
+                return hosted_pieces(None if approved else item.arguments, qualified_name(label, name), said)
+            case McpToolsItem(server_label=label, tools=listed) | McpListTools(server_label=label, tools=listed):
+                return _listed_pieces(label, listed)
+            case ApprovalRequestItem(name=name, arguments=text):
+                return call_pieces("function_call", name, text)
+            case McpApprovalRequest(server_label=label, name=name, arguments=text):
+                return call_pieces("function_call", qualified_name(label, name), text)
+            case ApprovalResponseItem(name=name, approve=approve, reason=reason):
+                refused = InputPart(type="output_text", text=f"{REFUSED} {reason or ''}".rstrip())
+                return [] if approve else _output_pieces("function_call_output", name, [refused])
+            case SearchItem(sealed=sealed):
+                return [] if sealed is None else search_pieces(sealed)
+            case WebSearchCall():
+                raise AssertionError("a search is rendered from what is sealed in it")
             case OpaqueItem(tools=tools) if tools is not None:
                 return _framed_text("tools", _text(bytes(tools)))
             case OpaqueItem(raw=raw, shown=shown, pads=pads):
@@ -182,6 +216,39 @@ def call_pieces(kind: CallKind, name: str, text: str) -> Pieces:
     if kind != "function_call" or text != NO_ARGUMENTS:
         pieces.append(text)
     return [*pieces, Special.END]
+
+
+def hosted_pieces(arguments: str | None, name: str, output: str | None) -> Pieces:
+    """A call that the server ran itself, and what the model read of it. Without arguments the call itself stands
+    elsewhere, as the one that was approved; without an output it was cut before it ran."""
+    called = [] if arguments is None else call_pieces("function_call", name, arguments)
+    return called if output is None else called + output_text(name, output)
+
+
+def output_text(name: str, text: str) -> Pieces:
+    """What the model reads of a call that the server ran itself."""
+    return [Special.START, HOSTED, Special.CALL, name, Special.SEP, text, Special.END]
+
+
+def search_pieces(search: SealedSearch) -> Pieces:
+    """A search, from what is sealed in its item."""
+    return hosted_pieces(search.arguments, search.name, search.output)
+
+
+def failed(error: str) -> str:
+    """What the model reads of a call that failed."""
+    return f"Error: {error}"
+
+
+def _listed_pieces(label: str, tools: Sequence[ListedTool]) -> Pieces:
+    """The tools of an MCP server; nothing if it has none."""
+    if not tools:
+        return []
+    listed = [
+        {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+        for tool in tools
+    ]
+    return _framed_text("tools", _text(encode([{"type": "namespace", "name": label, "tools": listed}])))
 
 
 def _output_pieces(kind: str, name: str, parts: Iterable[InputPart]) -> Pieces:

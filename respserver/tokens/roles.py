@@ -10,8 +10,11 @@ from collections.abc import Callable
 
 PHASES = ("commentary", "final_answer")
 
-ROLES = ("user", "assistant", "system", "developer", "tool", "tools", "item")
-"""Message roles, and the template's words for outputs, tool lists and opaque items."""
+HOSTED = "hosted"
+ROLES = ("user", "assistant", "system", "developer", "tool", HOSTED, "tools", "item")
+"""Message roles, and the template's words for outputs (of a client's tools, of the server's own), tool lists and opaque
+items."""
+OUTPUT_ROLES = ("tool", HOSTED)
 
 
 def role_text(role: str, phase: str | None) -> str:

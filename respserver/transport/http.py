@@ -29,6 +29,7 @@ from respserver.turn.run import TurnResult, run_turn
 from respserver.turn.services import Services
 from respserver.turn.slots import TurnSlots
 from respserver.turn.stopwatch import Stopwatch
+from respserver.turn.toolboxes import Toolboxes
 
 log = get_logger("respserver.http")
 
@@ -45,6 +46,7 @@ class JsonPort:
         self.connection_id = request_id
         self.own_slots: TurnSlots | None = None
         self.kept_route = KeptRoute(services.router)
+        self.toolboxes = Toolboxes(services.hosts, services.config.limits.end_seconds)
 
     def send(self, events: list[Event]) -> None:
         """Nothing: the terminal snapshot is the answer."""
@@ -194,6 +196,7 @@ class HttpTurns:
         try:
             return await run_turn(create, port, self._services, interrupt, watch)
         finally:
+            await port.toolboxes.aclose()
             self._running.discard(interrupt)
             self._idle.set()
             if port.lane.latest is not None:

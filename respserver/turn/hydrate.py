@@ -35,6 +35,8 @@ async def hydrate(response_id: str, tenant: str, services: Services) -> Context:
         call_ids={call_id for state in states for call_id in state.call_ids},
         added_tools=_added_tools(states),
         verdict=states[-1].verdict,
+        listed={label for state in states for label in state.listed},
+        sources=[source for state in states for source in state.sources],
     )
 
 

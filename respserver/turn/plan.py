@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import trio
 
-from respserver.errors import PreviousResponseNotFound, UnsupportedParameter
+from respserver.errors import InvalidField, PreviousResponseNotFound, UnsupportedParameter
 from respserver.protocol.chain import Context, left_open, pair
 from respserver.protocol.choose import choose_tools
 from respserver.protocol.commands import StartTurn
 from respserver.protocol.lane import Lane
-from respserver.schema.items import InputItem, tools_of
-from respserver.schema.tools import ToolChoice, ToolDef, parse_tools
+from respserver.schema.items import ApprovalResponseItem, InputItem, tools_of
+from respserver.schema.tools import HostedDef, Other, ToolChoice, ToolDef, parse_tools
 from respserver.state import StoredItem
 from respserver.tokens.buffer import TokenBuffer
 from respserver.turn.hydrate import hydrate, past_items, rerender
@@ -22,6 +22,7 @@ from respserver.turn.runs import fork_run
 from respserver.turn.safety import Verdict, WholeContext, decode_verdict
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
+from respserver.turn.toolboxes import Toolboxes
 
 
 class Plan:
@@ -126,18 +127,37 @@ async def _admit(
     if request.top_logprobs is not None and not route.engine.gives_logprobs:
         asked = "top_logprobs" if request.params.top_logprobs else "include"
         raise UnsupportedParameter(asked, f"is not supported by the engine '{route.engine.name}': log probabilities.")
+    served = _check_hosted(request.tools.hosted, port.toolboxes)
     given = await take_in(request.items, context, port.tenant, services)
     steered = [item for steer in start.steers for item in steer.items]  # user messages, which pair with nothing
     items = [*steered, *pair(context, given)]
+    if request.warm_up:
+        _check_nothing_approved(given)
     added = _added_tools(given)
     offered = request.tools.by_name | context.added_tools | added
-    chosen = choose_tools(request.tool_choice, request.tools, offered)
+    chosen = choose_tools(request.tool_choice, request.tools, offered, served)
     watch.begin("screen")
     verdict = await screen_first(services, port.tenant, context, [], items, decode_verdict(context.verdict))
     watch.begin("bind")
     for name in request.unknown:
         services.metrics.count_unknown(name[:MAX_NAME])
     return Plan(route, context, items, added, offered, chosen, verdict, start, port.tenant, services)
+
+
+def _check_hosted(definitions: tuple[HostedDef, ...], toolboxes: Toolboxes) -> frozenset[Other]:
+    """The tools that the server itself will run. Raises an ``InvalidRequest`` for a definition that may not be
+    served."""
+    served = [one for one in definitions if toolboxes.serves(one)]
+    for one in served:
+        toolboxes.check(one)
+    return frozenset(one.other for one in served)
+
+
+def _check_nothing_approved(items: list[InputItem]) -> None:
+    """A warm-up runs nothing, and the word that lets a call run must not be lost in it."""
+    for index, item in enumerate(items):
+        if isinstance(item, ApprovalResponseItem) and item.approve:
+            raise InvalidField(f"input[{index}]", "a warm-up runs no calls; send the approval with the next create.")
 
 
 def _is_lanes_own(start: StartTurn) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -9,29 +11,27 @@ from msgspec import UNSET, UnsetType
 
 from respserver.engines.base import SamplingParams
 from respserver.errors import ApiError
-from respserver.protocol.chain import Context, Past, called_by
+from respserver.protocol.chain import Context, Past
 from respserver.protocol.emitter import Emitter
+from respserver.protocol.open_hosted import Searching
 from respserver.protocol.open_item import ReasoningShown
 from respserver.schema.codec import encode
 from respserver.schema.events import Event
-from respserver.schema.input import check_sizes
-from respserver.schema.items import CustomToolCall, FunctionCall, InputItem, tools_of
+from respserver.schema.items import InputItem
 from respserver.schema.request import CreateRequest
-from respserver.schema.response import (
-    CacheDiagnostics,
-    CacheWriteDetails,
-    InputTokensDetails,
-    OutputTokensDetails,
-    Usage,
-)
-from respserver.state import ResponseState, StoredItem
+from respserver.schema.response import CacheDiagnostics, Usage
+from respserver.state import ResponseState
 from respserver.tokens.logprobs import ScoredParser
 from respserver.tokens.parse import OutputParser
+from respserver.tokens.render import Pieces, output_text, search_pieces
 from respserver.turn.comparison import UNAVAILABLE, Compared, diagnose, find_compared
+from respserver.turn.hosted import HostedTools, Ran, as_input
+from respserver.turn.metering import Meter
+from respserver.turn.notes import Notes
 from respserver.turn.plan import Plan, screen_first, whole_context
 from respserver.turn.postinference import TurnRecord
 from respserver.turn.record import LEFT, loggable, loggable_names
-from respserver.turn.rendering import remember_sampled, render_items
+from respserver.turn.rendering import remember_sampled, render_items, render_pieces
 from respserver.turn.response import new_response, with_timings, with_verdict
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
@@ -44,7 +44,6 @@ class Progress:
 
     def __init__(self, request: CreateRequest, plan: Plan, port: Port, services: Services, watch: Stopwatch) -> None:
         self.cut: str | None = None
-        self.usage = Usage()
         self._closing: list[Event] = []
         self._held: list[Event] = []
         self.verdict = plan.verdict
@@ -53,14 +52,20 @@ class Progress:
         self._plan = plan
         self._port = port
         self._services = services
-        self._items: list[StoredItem] = []
-        self._item_ids: list[str] = []
-        self._call_ids: list[str] = []
-        self._added_tools: list[bytes] = []
-        self._items_in = 0
+        keeps = port.keeps_context or (request.stored and services.kept.is_on)
+        self._meter = Meter(request, keeps=keeps)
+        self._notes = Notes()
         self._pauses = 0
         self._body_start = 0
         self._sampled_from = 0
+        self._sources_start = 0
+        self._noted = 0
+        """Output items that are part of the past already."""
+        self._shown = 0
+        self._has_added = False
+        """Whether the buffer holds what the engine was not shown, and a run is to begin."""
+        self._has_called = False
+        self._behind: list[array[int]] = []
         self._diagnostics: CacheDiagnostics | UnsetType = UNSET
         self._sampler: Sampler | None = None
         self._watch = watch
@@ -75,41 +80,123 @@ class Progress:
                 seal=partial(services.sealer.seal_thoughts, port.tenant),
             ),
             padding=services.padding if _pads(request, services) else None,
+            searching=Searching(
+                seal=partial(services.sealer.seal_search, port.tenant),
+                sources="web_search_call.action.sources" in (request.params.include or ()),
+            ),
         )
+        self.hosted = HostedTools(request, plan.tool_choice, self.emitter, port, services, watch)
         self._parser = OutputParser(plan.route.template.token_bytes)
         self._window = Window(plan.context, request, plan.route, port.tenant, services, watch)
+
+    @property
+    def usage(self) -> Usage:
+        """What the turn has cost so far."""
+        return self._meter.usage
 
     def bind(self, context: Context) -> None:
         """The turn owns its context now; what comes after this point of the buffer is the turn's own."""
         self._body_start = len(context.buffer)
+        self._sources_start = len(context.sources)
+        self.emitter.sources = context.sources
 
     async def screen(self, context: Context, items: list[InputItem]) -> None:
-        """Prototype mode: an append is looked at like the input of a turn. Raises ``ContentPolicyViolation``, and
-        ``InvalidField`` for an image or a file that is too large."""
+        """What comes on the way, an append or the outputs of the server's own tools, is screened like the input of a
+        turn. Raises ``ContentPolicyViolation``."""
         self._watch.begin("screen")
         services = self._services
-        check_sizes(items, services.config.limits.media_bytes)
-        self.verdict = await screen_first(services, self._port.tenant, context, self._items, items, self.verdict)
+        self.verdict = await screen_first(services, self._port.tenant, context, self._notes.items, items, self.verdict)
 
     async def extend(self, context: Context, items: list[InputItem]) -> None:
         """Render new items into the buffer and give the engine what it has not had, while the classifiers that may
         run beside that do. Raises ``ApiError``."""
-        everything = whole_context(self._services, self._port.tenant, context, self._items, items)
-        rendering = partial(self._extend, context, items)
+        await self._beside(context, items, partial(self._extend, context, items))
+
+    async def _beside(self, context: Context, items: list[InputItem], rendering: Callable[[], Awaitable[None]]) -> None:
+        everything = whole_context(self._services, self._port.tenant, context, self._notes.items, items)
         self.verdict = await self._services.screening.beside(rendering, items, everything, self.verdict)
         self.verdict.raise_if_blocked()
 
     async def _extend(self, context: Context, items: list[InputItem]) -> None:
-        self._note_inputs(context, items)
+        self._notes.take_inputs(context, items)
         wanted = self._request.compares_with if not self._pauses else None  # a turn's first input is compared
         compared = await self._compared(wanted, context) if wanted is not None else None
         context.buffer.extend(await render_items(self._plan.route.template, self._port.tenant, items, self._services))
-        self._count_input(*await self._window.show(context), kept=self._window.shown is context)
+        await self._show(context)
         if wanted is not None:
             is_whole = self._window.shown is context
             self._diagnostics = diagnose(compared, context, self._request) if is_whole else UNAVAILABLE
         context.model, context.tools_digest = self._request.params.model or "", self._request.tools.digest
         self._watch.begin("screen")  # sampling may still have to wait for a classifier
+
+    async def list_tools(self, context: Context) -> None:
+        """Open the hosted tools; the lists of their tools stand behind the input."""
+        listings = [listing.item for listing in await self.hosted.open(context.listed)]
+        for item in listings:
+            if item.tools:
+                self._notes.take_listed(context, item.server_label)
+        await self._add(context, [self._plan.route.template.item(item) for item in listings])
+
+    async def run_approved(self, context: Context, items: list[InputItem]) -> None:
+        """Run the calls that the client has approved. They were not sampled, and stand behind its word as a whole."""
+        await self.hosted.begin_approved(items)
+        ran = await self.hosted.run()
+        pieces = [self._plan.route.template.item(call.item) for call, _ in ran]
+        await self._take_results(context, ran, partial(self._add, context, pieces))
+
+    async def run_called(self, context: Context) -> None:
+        """Run the calls of the server's own tools that the last run has made, and put each output directly behind its
+        call."""
+        ran = await self.hosted.run()
+        await self._take_results(context, ran, partial(self._put_behind_calls, context, ran))
+        self._has_called = True
+        self._note_outputs()
+
+    async def _take_results(self, context: Context, ran: list[Ran], rendering: Callable[[], Awaitable[None]]) -> None:
+        """What tools have returned is looked at like any input. Raises ``ContentPolicyViolation``."""
+        if ran:
+            items = [as_input(call) for call, _ in ran]
+            await self.screen(context, items)
+            await self._beside(context, items, rendering)
+
+    async def _put_behind_calls(self, context: Context, ran: list[Ran]) -> None:
+        self._watch.begin("render")
+        pieces = [output_text(call.hosted.qualified_name, text) for call, text in ran]
+        outputs = await render_pieces(self._plan.route.template, self._port.tenant, pieces, self._services)
+        for ids, behind in zip(outputs, self._behind, strict=True):
+            context.buffer.extend(ids)
+            context.buffer.extend(behind)
+        self._behind = []
+        self._watch.begin("screen")
+
+    async def show_added(self, context: Context) -> None:
+        """Give the engine what was added behind the input, before the first run on it."""
+        if self._has_added:
+            self._has_added = False
+            before = self._shown
+            await self._show(context, before=before)
+
+    async def go_on(self, context: Context) -> None:
+        """Give the engine the outputs of hosted tools, for one more sampling run."""
+        self._watch.begin("extend")
+        await self._show(context)
+
+    async def _add(self, context: Context, pieces: list[Pieces]) -> None:
+        """Add output items that nobody sampled."""
+        self._watch.begin("render")
+        for ids in await render_pieces(self._plan.route.template, self._port.tenant, pieces, self._services):
+            context.buffer.extend(ids)
+        self._has_added = self._has_added or bool(pieces)
+        self._note_outputs(sampled=False)
+
+    async def _show(self, context: Context, *, before: int | None = None) -> None:
+        """Show the engine what is new and count the input; only what came since ``before`` if it is a number of tokens
+        that were counted for the same run."""
+        total, reused = await self._window.show(context)
+        self._shown = total
+        if before is not None:
+            total, reused = max(0, total - before), 0
+        self._meter.count_input(total, reused, kept=self._window.shown is context)
 
     async def _compared(self, response_id: str, context: Context) -> Compared | None:
         """What the request wants the new context compared with, before anything is added to it."""
@@ -131,7 +218,8 @@ class Progress:
                 temperature=1.0 if params.temperature is None else params.temperature,
                 top_p=1.0 if params.top_p is None else params.top_p,
                 tool_mode=self._tool_mode,
-                tool_names=self._plan.tool_choice.names,
+                tool_names=self.hosted.tool_names,
+                hosted_names=self.hosted.offered,
                 text_schema=self._request.text_format.schema,
                 text_strict=bool(self._request.text_format.strict),
                 json_object=self._request.text_format.type == "json_object",
@@ -143,6 +231,7 @@ class Progress:
             should_stop=self._should_stop,
             metrics=self._services.metrics,
             watch=self._watch,
+            is_hosted=self.hosted.runs,
             scored=None if most is None else ScoredParser(self._parser, self._plan.route.template.token_bytes, most),
         )
         return self._sampler
@@ -150,13 +239,14 @@ class Progress:
     def _should_stop(self) -> bool:
         """Whether steering input waits, and nothing else has to come before it: a call that is open needs its output
         first, and the model goes on to its end."""
-        return bool(self._port.lane.steering.queued) and not self.emitter.open_calls
+        emitter = self.emitter
+        return bool(self._port.lane.steering.queued) and not emitter.open_calls and not emitter.hosted_calls
 
     @property
     def _tool_mode(self) -> str:
         """What ``tool_choice`` demands is done with the first call: no append could end a rollout that must call."""
         mode = self._plan.tool_choice.mode
-        return "auto" if mode == "required" and self._pauses else mode
+        return "auto" if mode == "required" and self._has_called else mode
 
     def hold(self, events: list[Event]) -> None:
         """Keep the events of the last batch for what follows them at once: joined, they cost one write."""
@@ -174,19 +264,16 @@ class Progress:
         self._sampler = None
         self._window.settle(self._plan.context)
         self.cut = "max_output_tokens" if sampler.cut else "steered" if sampler.is_steered else None
-        usage = self.usage
-        output_tokens = usage.output_tokens + sampler.tokens
-        self.usage = Usage(
-            input_tokens=usage.input_tokens,
-            input_tokens_details=usage.input_tokens_details,
-            output_tokens=output_tokens,
-            output_tokens_details=OutputTokensDetails(reasoning_tokens=self._parser.reasoning_tokens),
-            total_tokens=usage.input_tokens + output_tokens,
-        )
+        self._behind = sampler.behind
+        if self.cut is not None:  # nothing is run any more
+            for ids in self._behind:
+                self._plan.context.buffer.extend(ids)
+        self._meter.count_output(sampler.tokens, self._parser.reasoning_tokens)
 
     def resumed(self) -> None:
         """Prototype mode: the outputs are in, and a pause ends."""
         self._pauses += 1
+        self._has_called = True
         self._note_outputs()
         self.emitter.resume()
 
@@ -201,7 +288,7 @@ class Progress:
         else:
             self._closing = emitter.complete(self.usage, int(self._services.now()))
         self._note_outputs()
-        context.past = Past.after(context.past, self._items)
+        context.past = Past.after(context.past, self._notes.items)
         context.open_calls |= emitter.async_calls | emitter.open_calls
 
     def close(self) -> list[Event]:
@@ -219,6 +306,7 @@ class Progress:
     def release(self) -> None:
         """Free what the turn alone has used; its context is the plan's."""
         self._window.release()
+        self.hosted.release()
 
     def state(self) -> ResponseState:
         """The finished turn as a record for the store."""
@@ -229,16 +317,18 @@ class Progress:
             created_at=response.created_at,
             previous_response_id=response.previous_response_id,
             response=encode(response),
-            items=self._items,
-            tools=self._request.tools.raw,
-            added_tools=self._added_tools,
+            items=self._notes.items,
+            tools=self._request.tools.told,
+            added_tools=self._notes.added_tools,
             body_ids=context.buffer.tobytes(self._body_start),
             fingerprint=context.fingerprint,
             head_key=context.head_key,
             open_calls=list(context.open_calls.values()),
-            item_ids=self._item_ids,
-            call_ids=self._call_ids,
+            item_ids=self._notes.item_ids,
+            call_ids=self._notes.call_ids,
             verdict=context.verdict,
+            listed=self._notes.listed,
+            sources=context.sources[self._sources_start :],
         )
 
     def record(self, error: ApiError | None) -> TurnRecord:
@@ -257,29 +347,12 @@ class Progress:
             error_code=error.code if error else None,
             usage=self.usage,
             pauses=self._pauses,
-            items_in=self._items_in,
+            items_in=self._notes.items_in,
             items_out=len(self.emitter.output),
             created_at=response.created_at,
             verdict=self.verdict.encode(),
             kind="rollout" if self._port.lane.suspends else "response",
             unknown=loggable_names(self._request.unknown),
-        )
-
-    def _count_input(self, total: int, reused: int, *, kept: bool) -> None:
-        """Add one sampling segment's input: what the engine sees, with what of it it still had. A cut view is not
-        ``kept``."""
-        usage, details = self.usage, self.usage.input_tokens_details
-        keeps = kept and (self._port.keeps_context or (self._request.stored and self._services.kept.is_on))
-        written = total - reused if keeps else 0
-        self.usage = msgspec.structs.replace(
-            usage,
-            input_tokens=usage.input_tokens + total,
-            input_tokens_details=InputTokensDetails(
-                cached_tokens=details.cached_tokens + reused,
-                cache_write_tokens=details.cache_write_tokens + written,
-                cache_write_tokens_details=_by_lifetime(self._request, details.cache_write_tokens + written),
-            ),
-            total_tokens=usage.total_tokens + total,
         )
 
     def _tell_verdict(self) -> None:
@@ -305,40 +378,15 @@ class Progress:
             limits.append(self._window.room)
         return max(0, min(limits)) if limits else None
 
-    def _note_inputs(self, context: Context, items: list[InputItem]) -> None:
-        self._items_in += len(items)
-        for item in items:
-            self._items.append(StoredItem("input", item.raw))
-            if item.id:
-                self._item_ids.append(item.id)
-                context.item_ids.add(item.id)
-            if (call_id := called_by(item)) is not None:
-                self._call_ids.append(call_id)
-                context.call_ids.add(call_id)
-            if (tools := tools_of(item)) is not None:
-                self._added_tools.append(tools)
-
-    def _note_outputs(self) -> None:
-        """What was emitted since the last pause is now part of the past."""
-        context, outputs = self._plan.context, self.emitter.since_pause
-        if outputs:
-            sampled = context.buffer.since(self._sampled_from)
-            remember_sampled(self._plan.route.template, self._port.tenant, outputs, sampled, self._services)
-        for item in outputs:
-            self._items.append(StoredItem("output", encode(item)))
-            self._item_ids.append(item.id)
-            context.item_ids.add(item.id)
-            if isinstance(item, FunctionCall | CustomToolCall):
-                self._call_ids.append(item.call_id)
-                context.call_ids.add(item.call_id)
-
-
-def _by_lifetime(request: CreateRequest, written: int) -> CacheWriteDetails | UnsetType:
-    options = request.params.prompt_cache_options
-    if options is None:
-        return UNSET
-    is_long = options.ttl == "12h"
-    return CacheWriteDetails(ttl_12h_tokens=written if is_long else 0, ttl_30m_tokens=0 if is_long else written)
+    def _note_outputs(self, *, sampled: bool = True) -> None:
+        """What was emitted since this was last asked is now part of the past."""
+        context, outputs = self._plan.context, self.emitter.output[self._noted :]
+        self._noted += len(outputs)
+        if outputs and sampled:
+            searches = {item_id: search_pieces(search.sealed) for item_id, search in self.emitter.searches.items()}
+            ids = context.buffer.since(self._sampled_from)
+            remember_sampled(self._plan.route.template, self._port.tenant, outputs, ids, self._services, searches)
+        self._notes.take_outputs(context, outputs)
 
 
 def _pads(request: CreateRequest, services: Services) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import trio
@@ -15,13 +16,19 @@ from respserver.turn.services import Services
 from respserver.turn.tokencache import head_key, item_key, scope_of, whole_items
 
 
-async def render_items(template: Template, tenant: str, items: list[InputItem], services: Services) -> array[int]:
+async def render_items(
+    template: Template, tenant: str, items: Sequence[InputItem | OutputItem], services: Services
+) -> array[int]:
     """The ids of items, in order. Items that this tenant had rendered or sampled before are not tokenised again."""
-    services.metrics.items_rendered += len(items)
-    pieces = [template.item(item) for item in items]
+    return joined(await render_pieces(template, tenant, [template.item(item) for item in items], services))
+
+
+async def render_pieces(template: Template, tenant: str, pieces: list[Pieces], services: Services) -> list[array[int]]:
+    """The ids of each of these renderings; they may be shared, and nobody may change them."""
+    services.metrics.items_rendered += len(pieces)
     cache = services.token_cache
     if not cache.is_on:
-        return _joined(await _tokenise(template, pieces, services))
+        return await _tokenise(template, pieces, services)
     scope = scope_of(tenant, template.fingerprint)
     keys = [item_key(scope, each) for each in pieces]
     found = [cache.get(key) for key in keys]
@@ -30,24 +37,34 @@ async def render_items(template: Template, tenant: str, items: list[InputItem], 
     for index, ids in zip(missing, made, strict=True):
         found[index] = ids
         cache.put(keys[index], ids)
-    return _joined([ids for ids in found if ids is not None])
+    return [ids for ids in found if ids is not None]
 
 
 def remember_sampled(
-    template: Template, tenant: str, items: list[OutputItem], ids: array[int], services: Services
+    template: Template,
+    tenant: str,
+    items: list[OutputItem],
+    ids: array[int],
+    services: Services,
+    searches: Mapping[str, Pieces],
 ) -> None:
-    """Keep the ids that the model sampled for its items, so that a client that sends them back gets just those."""
+    """Keep the ids that the model sampled for its items, so that a client that sends them back gets just those; with
+    the outputs behind them of calls that the server ran. ``searches`` are the pieces of search items by id."""
     if not services.token_cache.is_on:
         return
-    sampled = whole_items(ids, Special.START)
-    if len(sampled) != len(items):
+    frames = whole_items(ids, Special.START)
+    # Reasoning comes back sealed, whole, however little of it was shown; None stands for what its ids will say.
+    pieces = [None if isinstance(item, Reasoning) else searches.get(item.id) or template.item(item) for item in items]
+    counts = [1 if each is None else each.count(Special.START) for each in pieces]
+    if len(frames) != sum(counts):
         return  # a model that broke its own form: its items are rendered like anybody's
     scope = scope_of(tenant, template.fingerprint)
-    for item, item_ids in zip(items, sampled, strict=True):
-        # Reasoning comes back sealed, whole, however little of it was shown.
-        is_thought = isinstance(item, Reasoning)
-        pieces = template.sampled_reasoning(item_ids) if is_thought else template.item(item)
-        services.token_cache.put(item_key(scope, pieces), item_ids, replaces=True)
+    start = 0
+    for each, count in zip(pieces, counts, strict=True):
+        item_ids = joined(frames[start : start + count])
+        start += count
+        shown = template.sampled_reasoning(item_ids) if each is None else each
+        services.token_cache.put(item_key(scope, shown), item_ids, replaces=True)
 
 
 async def render_head(
@@ -59,7 +76,7 @@ async def render_head(
     ids = cache.get(key) if cache.is_on else None
     if ids is None:
         services.metrics.heads_rendered += 1
-        (ids,) = await _tokenise(template, [template.head(instructions, tools.raw)], services)
+        (ids,) = await _tokenise(template, [template.head(instructions, tools.told)], services)
         cache.put(key, ids)
     return ids
 
@@ -77,7 +94,8 @@ def _tokenise_each(template: Template, items: list[Pieces], *, beside_others: bo
     return [array("I", ids) for ids in template.tokenise_each(items, beside_others=beside_others)]
 
 
-def _joined(parts: list[array[int]]) -> array[int]:
+def joined(parts: Sequence[array[int]]) -> array[int]:
+    """Ids one after the other; one part alone is itself, not a copy."""
     if len(parts) == 1:
         return parts[0]
     ids = array("I")

@@ -19,16 +19,19 @@ from respserver.schema.items import (
     FunctionCallItem,
     InputItem,
     ItemReference,
+    McpCallItem,
+    McpToolsItem,
     MessageItem,
     OpaqueItem,
     ReasoningItem,
+    SearchItem,
 )
 from respserver.state import StoredItem
 from respserver.store.base import Store
 from respserver.turn.sealing import SealBroken, Sealer
 from respserver.turn.services import Services
 
-_STAND_INS = (ItemReference, ReasoningItem, CompactionItem)
+_STAND_INS = (ItemReference, ReasoningItem, CompactionItem, SearchItem)
 """What stands for something that is not in the request, or is sealed in it; most requests have none of them."""
 
 
@@ -72,7 +75,7 @@ def _is_models(item: InputItem) -> bool:
         return item.role == "assistant"
     if isinstance(item, OpaqueItem):
         return not item.kind.endswith(("_output", "_response"))
-    return isinstance(item, FunctionCallItem | ReasoningItem)
+    return isinstance(item, FunctionCallItem | ReasoningItem | McpCallItem | McpToolsItem | SearchItem)
 
 
 async def _resolve(items: list[InputItem], context: Context, tenant: str, store: Store) -> list[InputItem]:

@@ -121,17 +121,34 @@ class _Turn:
         self.watch.begin("render")  # another route's tokenizer may have to render the past again
         context = await plan.take_context(self.port.lane)
         progress.bind(context)
-        new_items: list[InputItem] = plan.items
+        await progress.extend(context, plan.items)
+        if request.warm_up:
+            return
+        await progress.list_tools(context)
+        await progress.run_approved(context, plan.items)
         while True:
-            await progress.extend(context, new_items)
-            if request.warm_up:
-                return
+            await progress.show_added(context)
             await self._sample(progress.sampler(context), progress)
-            if progress.cut is not None or not progress.emitter.open_calls or not self.port.lane.suspends:
+            if progress.cut is not None:
                 return
-            new_items = await self._suspend(progress, context)
-            await progress.screen(context, new_items)
-            self.watch.begin("render")
+            has_run = await self._run_hosted(progress, context)
+            if progress.emitter.open_calls:
+                if not self.port.lane.suspends:
+                    return
+                await self._pause(plan, progress, context)
+            elif has_run and not progress.hosted.is_exhausted:
+                await progress.go_on(context)
+            else:
+                return
+
+    async def _run_hosted(self, progress: Progress, context: Context) -> bool:
+        """Run what the model has called of the server's own tools; False if that is nothing."""
+        if not progress.emitter.hosted_calls:
+            return False
+        self.port.send(progress.take_held())  # they do not wait for the tools
+        self.charge(progress.usage)
+        await progress.run_called(context)
+        return True
 
     async def _sample(self, sampler: Sampler, progress: Progress) -> None:
         feed = progress.emitter.feed
@@ -145,6 +162,16 @@ class _Turn:
                 self.port.send(events)
             await self.port.drain()
         progress.sampled(sampler)
+
+    async def _pause(self, plan: Plan, progress: Progress, context: Context) -> None:
+        """Prototype mode: stand here until the client's outputs are in, and take them in."""
+        # The buffer has them, and the turn as JSON: that is enough while it stands.
+        plan.items, self.request.items = [], []
+        items = await self._suspend(progress, context)
+        await progress.screen(context, items)
+        self.watch.begin("render")
+        await progress.extend(context, items)
+        await progress.run_approved(context, items)
 
     async def _suspend(self, progress: Progress, context: Context) -> list[InputItem]:
         """Prototype mode: stand here until the client has sent its tools' outputs."""

@@ -20,6 +20,10 @@ from respserver.tokens.special import Special
 from respserver.turn.stopwatch import Stopwatch
 
 
+def _nothing(name: str) -> bool:  # noqa: ARG001 - the server runs nothing itself
+    return False
+
+
 class Sampler:
     """One sampling run. ``next`` until it gives None; then ``cut`` tells whether a limit ended it."""
 
@@ -37,9 +41,10 @@ class Sampler:
         metrics: Metrics,
         watch: Stopwatch,
         scored: ScoredParser | None = None,
+        is_hosted: Callable[[str], bool] = _nothing,
     ) -> None:
         """``should_stop`` tells whether the run is to end as soon as no item is open, unless a call has been made;
-        ``steering`` says when to ask.
+        ``steering`` says when to ask. ``is_hosted`` tells the names of the calls that the server runs itself.
         ``scored`` is ``parser`` once more if the turn wants log probabilities; nothing else asks for them."""
         self.cut = False
         self.is_steered = False
@@ -48,6 +53,12 @@ class Sampler:
         """Whether the last batch was taken: ``next`` has nothing more to wait for."""
         self.tokens = 0
         """Ids taken so far."""
+        self.behind: list[array[int]] = []
+        """What was sampled behind each call that the server runs, up to the next one: it is not in the buffer, since
+        the call's output comes first, and at the end of the run the engine has forgotten it."""
+        self._is_hosted = is_hosted
+        self._start = parser.position
+        self._calls = len(parser.calls)
         self._sequence = sequence
         self._buffer = buffer
         self._parser = parser
@@ -145,8 +156,24 @@ class Sampler:
         return False
 
     def _keep(self, ids: Ids[int]) -> None:
-        """Let the buffer have what the client has been told of."""
-        unshown = self._parser.unshown
+        """Let the buffer have what the client has been told of, up to the end of the first call that the server runs;
+        what comes behind that stays here."""
+        if len(self._parser.calls) == self._calls:  # nearly always
+            self._keep_piece(ids, self._parser.unshown)
+            return
+        start = self._start + self.tokens
+        calls, self._calls = self._parser.calls[self._calls :], len(self._parser.calls)
+        done = 0
+        for end in [end - start for name, end in calls if self._is_hosted(name)]:
+            self._keep_piece(ids[done:end], 0)
+            self.behind.append(array("I"))
+            done = end
+        self._keep_piece(ids[done:], self._parser.unshown)
+
+    def _keep_piece(self, ids: Ids[int], unshown: int) -> None:
+        if self.behind:
+            self.behind[-1].extend(ids)
+            return
         if not unshown and not self._unshown:
             self._buffer.extend_sampled(ids)
             return
@@ -158,13 +185,18 @@ class Sampler:
     async def _end(self, surplus: int) -> None:
         """Make the context whole items, one after another, that the client knows too: what was not shown, and
         ``surplus`` ids behind it, were never said, and an item that broke off is closed."""
-        surplus += len(self._unshown)
+        unshown = self._parser.unshown if self.behind else 0
+        if unshown:
+            del self.behind[-1][-unshown:]
+        held = sum(map(len, self.behind))
+        surplus += len(self._unshown) + unshown + held
         if surplus:
             self._watch.begin("sample")
             await self._sequence.discard(surplus)
             self._watch.begin("emit")
-        if not self._parser.between_items and self._buffer.last not in (None, Special.END, Special.STOP):
-            self._buffer.extend([Special.END])
+        last = next((ids[-1] for ids in reversed(self.behind) if ids), self._buffer.last)
+        if not self._parser.between_items and last not in (None, Special.END, Special.STOP):
+            (self.behind[-1] if self.behind else self._buffer).extend([Special.END])
 
 
 def _scores(batch: Batch) -> Ids[TokenLogprob]:

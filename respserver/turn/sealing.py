@@ -1,6 +1,7 @@
 """Sealing: what a client keeps for us and may neither read nor change (protocol.md section 6.3).
 
-A reasoning item's ``encrypted_content`` holds what the model thought, a compaction item's the items that it stands for.
+A reasoning item's ``encrypted_content`` holds what the model thought, a search item's what it said and read, a
+compaction item's the items that it stands for.
 Both are encrypted and authenticated, bound to the tenant and to the kind of item: what was made for another tenant, by
 another server, or with one character changed does not open. Each text has a key of its own, drawn from the server's key
 and a random salt, so that no number of texts wears that key out.
@@ -20,9 +21,9 @@ import msgspec
 
 from respserver.protocol.chain import name_outputs
 from respserver.schema.input import read_input
-from respserver.schema.items import CompactionItem, InputItem, ReasoningItem
+from respserver.schema.items import CompactionItem, InputItem, ReasoningItem, SealedSearch, SearchItem
 
-Kind = Literal["reasoning", "compaction"]
+Kind = Literal["reasoning", "compaction", "search"]
 
 _FORM = b"\x01"
 """The first byte of what is sealed: another way of doing it takes another one."""
@@ -32,6 +33,7 @@ _NONCE = bytes(12)
 """Always the same: no key is used twice."""
 _person = b"respserver.seal"
 _thoughts = msgspec.msgpack.Decoder(list[str])
+_search = msgspec.msgpack.Decoder(SealedSearch)
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -74,11 +76,18 @@ class Sealer:
         """``encrypted_content`` of a compaction item that stands for these items, each a JSON text."""
         return self.seal("compaction", tenant, b"[" + b",".join(items) + b"]")
 
+    def seal_search(self, tenant: str, search: SealedSearch) -> str:
+        """``encrypted_content`` of a search item."""
+        return self.seal("search", tenant, _pack(search))
+
     def open_item(self, item: InputItem, tenant: str) -> InputItem:
         """The item with what is sealed inside in reach; one that has nothing sealed as it is. Raises ``SealBroken``."""
         if isinstance(item, ReasoningItem) and item.encrypted_content is not None:
             thoughts = _thoughts.decode(self.open("reasoning", tenant, item.encrypted_content))
             return msgspec.structs.replace(item, sealed=thoughts)
+        if isinstance(item, SearchItem):
+            found = _search.decode(self.open("search", tenant, item.encrypted_content))
+            return msgspec.structs.replace(item, sealed=found)
         if isinstance(item, CompactionItem) and item.encrypted_content is not None:
             content = self.open("compaction", tenant, item.encrypted_content)
             items = [self.open_item(inner, tenant) for inner in read_input(content)]

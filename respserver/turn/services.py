@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ from respserver.protocol.lane import Lane
 from respserver.schema.events import Event, ResponseDone
 from respserver.schema.items import InputItem
 from respserver.store.base import Store
+from respserver.tools.base import Host
 from respserver.turn.kept import KeptContexts
 from respserver.turn.postinference import PostInference
 from respserver.turn.rates import Rates
@@ -25,6 +26,7 @@ from respserver.turn.sealing import Sealer
 from respserver.turn.slots import Suspensions, TurnSlots
 from respserver.turn.stopwatch import Stopwatch
 from respserver.turn.tokencache import TokenCache
+from respserver.turn.toolboxes import Toolboxes
 
 
 class Services(msgspec.Struct, kw_only=True):
@@ -39,6 +41,8 @@ class Services(msgspec.Struct, kw_only=True):
     kept: KeptContexts
     screening: Screening
     sealer: Sealer
+    hosts: Mapping[str, Host]
+    """Who runs the server's own tools, by the kind of their definition."""
     rates: Rates
     slots: TurnSlots
     suspensions: Suspensions
@@ -66,6 +70,8 @@ class Port(Protocol):
     own_slots: TurnSlots | None
     """How many turns of the connection run at once, if it has several lanes."""
     kept_route: KeptRoute
+    toolboxes: Toolboxes
+    """The hosted tools that the connection has opened."""
     keeps_context: bool
     """Whether the chain's buffer lives on after the turn (a socket) or not (an HTTP request)."""
 

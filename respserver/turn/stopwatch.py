@@ -20,6 +20,7 @@ Stage = Literal[
     "render",
     "extend",
     "sample",
+    "hosted",
     "emit",
     "write",
     "save",

@@ -65,6 +65,7 @@ class Window:
 
         Raises ``ContextLengthExceeded`` if what must be seen does not fit, and ``ModelFault``.
         """
+        self.release()
         self._watch.begin("extend")
         key = head_key(
             f"{self._route.engine.name}/{context.fingerprint}", self._request.params.instructions, self._request.tools
@@ -105,7 +106,8 @@ class Window:
         if not is_cut:
             raise ContextLengthExceeded
         room = size - self._output_room(size) - context.head_tokens
-        ids = newest(context.buffer.since(0), self._route.template, room, has_tools=bool(context.added_tools))
+        has_tools = bool(context.added_tools or context.listed)
+        ids = newest(context.buffer.since(0), self._route.template, room, has_tools=has_tools)
         if context.head_tokens + len(ids) > size:
             raise ContextLengthExceeded
         if len(ids) == len(context.buffer):

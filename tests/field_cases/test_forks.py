@@ -159,7 +159,8 @@ async def test_f08_a_suspended_rollout_can_be_forked_once_it_has_ended(serve: An
     source, fork = wires.lanes("plan", "fork")
     done = (await source.turn(store=False, input="go", tools=TOOLS))[-1]
     rollout = done["response"]["id"]
-    assert_not_found(await fork.refused(previous_response_id=rollout, input="left"), rollout)
+    error = await fork.refused(previous_response_id=rollout, input="left")
+    assert (error["status"], error["error"]["code"]) == (409, "response_suspended")
     await source.append([output(calls_of(done["response"])[0])])
     assert await answers([source]) == ["Seen."]
     await fork.turn(previous_response_id=rollout, input="left")

@@ -84,7 +84,7 @@ class LaneModel:
                 return
             self.lanes[turn.lane] = ModelLane()
         line = self.lanes[turn.lane].line
-        if line and line[0] in self.suspended and line[0].number == turn.parent:
+        if any(suspended.number == turn.parent for suspended in self.suspended):
             self._refuse(turn, "response_suspended")
             return
         waiting = sum(len(lane.line) for lane in self.lanes.values()) - self._active - len(self.suspended)

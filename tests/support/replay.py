@@ -17,7 +17,16 @@ _TEXT_OF = {
 _FIELD_OF = {
     "response.function_call_arguments": "arguments",
     "response.custom_tool_call_input": "input",
+    "response.mcp_call_arguments": "arguments",
 }
+_FILLED_AT_END = {
+    "mcp_call": {"status", "output", "error"},
+    "mcp_list_tools": {"tools", "error"},
+    "mcp_approval_request": set[str](),
+    "web_search_call": {"status", "action", "encrypted_content"},
+}
+"""Items of the server's own tools, with what only their end tells: they stay open while others begin and end."""
+_OWN_TOOLS = tuple(f"response.{kind}" for kind in _FILLED_AT_END)
 _PARTS_OF = {
     "response.content_part": ("content", "content_index"),
     "response.reasoning_summary_part": ("summary", "summary_index"),
@@ -37,6 +46,8 @@ class Replay:
         self.is_over = False
         self._count = 0
         self._open: int | None = None
+        self._own: set[int] = set()
+        """Items of the server's own tools that are not done."""
         self._paused_at = 0
 
     def feed(self, event: Json) -> None:
@@ -49,6 +60,13 @@ class Replay:
             self._snapshot(event)
         elif kind == "response.output_item":
             self._item(moment, event)
+        elif kind in _OWN_TOOLS:
+            assert event["output_index"] in self._own
+            assert event["item_id"] == self.items[event["output_index"]]["id"]
+        elif kind == "response.output_text.annotation":
+            part = self._item_of(event)["content"][event["content_index"]]
+            assert event["annotation_index"] == len(part["annotations"])
+            part["annotations"].append(event["annotation"])
         elif kind in _PARTS_OF:
             self._part(*_PARTS_OF[kind], moment, event)
         elif kind in _TEXT_OF:
@@ -73,10 +91,14 @@ class Replay:
 
     def _settled(self, shown: list[Json], rebuilt: list[Json]) -> None:
         assert self._open is None, "an item was left open"
+        assert not self._own, "a call of the server's own was left open"
         assert shown == rebuilt
 
     def _item(self, moment: str, event: Json) -> None:
         index, item = event["output_index"], event["item"]
+        if item["type"] in _FILLED_AT_END:
+            self._own_item(moment, index, item)
+            return
         if moment == "added":
             assert self._open is None, "an item began inside another"
             assert index == len(self.items)
@@ -89,6 +111,18 @@ class Replay:
         assert item["status"] in {"completed", "incomplete"}
         told_last = ("status", "encrypted_content")  # only a whole item can be sealed
         self.items[index] |= {name: item[name] for name in told_last if name in item}
+        assert item == self.items[index]
+
+    def _own_item(self, moment: str, index: int, item: Json) -> None:
+        if moment == "added":
+            assert self._open is None, "an item began inside another"
+            assert index == len(self.items)
+            self.items.append(copy.deepcopy(item))
+            self._own.add(index)
+            return
+        self._own.remove(index)
+        told = {name: value for name, value in item.items() if name in _FILLED_AT_END[item["type"]]}
+        self.items[index] |= copy.deepcopy(told)
         assert item == self.items[index]
 
     def _part(self, listed: str, index: str, moment: str, event: Json) -> None:
@@ -114,7 +148,7 @@ class Replay:
                 assert event["logprobs"] == told
 
     def _item_of(self, event: Json) -> Json:
-        assert event["output_index"] == self._open
+        assert event["output_index"] in self._own or event["output_index"] == self._open
         item = self.items[event["output_index"]]
         assert event["item_id"] == item["id"]
         return item

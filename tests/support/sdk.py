@@ -30,7 +30,14 @@ ITEM_FIELDS = {
     "function_call": {"id", "status", "arguments", "call_id", "name"},
     "custom_tool_call": {"id", "status", "input", "call_id", "name"},
     "reasoning": {"id", "status", "summary", "content"},
+    "mcp_call": {"id", "status", "arguments", "name", "server_label", "output", "error", "approval_request_id"},
+    "mcp_list_tools": {"id", "server_label", "tools", "error"},
+    "mcp_approval_request": {"id", "arguments", "name", "server_label"},
+    "web_search_call": {"id", "status", "action"},
 }
+OWN_CALLS = ("mcp_call", "web_search_call")
+"""Calls that the server runs itself."""
+NO_STATUS = ("mcp_list_tools", "mcp_approval_request")
 TEXT_PART_FIELDS = {"text", "annotations", "logprobs"}
 GROWING_FIELDS = ("arguments", "input", "content", "summary")
 """What of an item is empty in ``output_item.added``: deltas fill it."""
@@ -43,6 +50,8 @@ BEYOND_THE_SDK: dict[str, dict[str, type | tuple[type, ...]]] = {
     "ResponseErrorEvent": {"error": dict},
     # The same hints as in error.headers, where one client reads them.
     "ResponseWsError": {"headers": dict},
+    # What the model said and read of a search, sealed, so that it is not lost when the item comes back.
+    "ResponseFunctionWebSearch": {"encrypted_content": str},
     # What pads a delta when the request asks for it.
     "Delta": {"obfuscation": str},
 }
@@ -77,8 +86,9 @@ def check_event(event: Json) -> None:
     if event["type"] == "response.output_item.done" and event["item"]["type"] == "reasoning":
         assert event["item"]["encrypted_content"], "what the model thought is not in reach of who sends the item back"
     if event["type"] == "response.output_item.added":
-        assert event["item"]["status"] == "in_progress"
-        assert not any(event["item"].get(field) for field in GROWING_FIELDS), event
+        assert event["item"].get("status", "in_progress") == "in_progress" or event["item"]["type"] in OWN_CALLS
+        if event["item"]["type"] != "mcp_approval_request":  # which is shown as a whole
+            assert not any(event["item"].get(field) for field in GROWING_FIELDS), event
 
 
 def check_frame(frame: Json) -> None:
@@ -115,7 +125,9 @@ def check_item(item: Json) -> None:
     """The fields that clients read of each kind of item."""
     assert item["type"] in ITEM_FIELDS, f"an item of unknown kind: {item}"
     assert set(item) >= ITEM_FIELDS[item["type"]], item
-    assert item["status"] in ("in_progress", "completed", "incomplete")
+    if item["type"] not in NO_STATUS:
+        more = ("searching", "failed") if item["type"] in OWN_CALLS else ()
+        assert item["status"] in ("in_progress", "completed", "incomplete", *more)
     if item["type"] == "reasoning" and item["status"] != "in_progress":
         assert item["encrypted_content"], item
     for part in item.get("content") or ():

@@ -7,7 +7,7 @@ from collections import deque
 
 from respserver.config import Mode
 from respserver.errors import ApiError, ServerError
-from respserver.protocol.chain import Context, Latest, Pause, pair
+from respserver.protocol.chain import Context, Latest, Pause, left_open, pair
 from respserver.protocol.commands import AwaitOutputs, Create, Ignore, Reject, ResumeTurn, StartTurn
 from respserver.protocol.connection import Connection, Delivery
 from respserver.protocol.emitter import Emitter
@@ -15,7 +15,7 @@ from respserver.protocol.lane import Lane, error_frame
 from respserver.protocol.states import LaneState
 from respserver.schema.codec import encode
 from respserver.schema.events import Event
-from respserver.schema.items import FunctionCallItem
+from respserver.schema.items import FunctionCallItem, InputItem
 from respserver.tokens.parse import Delta
 from tests.support.pure import NOW, USAGE, Ids, Json, calling, context, message, response
 from tests.support.replay import TERMINALS
@@ -36,6 +36,15 @@ class Shell:
         self.new_id = Ids()
         self._plays: dict[Lane, Play] = {}
 
+    def make_play(self, lane: Lane) -> Play:
+        """What a new lane's turns are played by."""
+        return Play(self, lane)
+
+    def _play_of(self, lane: Lane) -> Play:
+        if lane not in self._plays:
+            self._plays[lane] = self.make_play(lane)
+        return self._plays[lane]
+
     @property
     def busy(self) -> list[Play]:
         """The lanes where something runs or waits."""
@@ -50,9 +59,9 @@ class Shell:
             case Ignore():
                 self.answers += 1
             case Delivery(lane=lane, event=Create() as create):
-                self._plays.setdefault(lane, Play(self, lane)).wait(create)
+                self._play_of(lane).wait(create)
             case Delivery(lane=lane, event=append):
-                self._plays.setdefault(lane, Play(self, lane)).append(lane.begin(append))
+                self._play_of(lane).append(lane.begin(append))
 
     def step(self, end: str, pick: int = 0) -> None:
         """On one of the busy lanes, start the next turn if none runs, or end the one that does: ``complete``, ``fail``,
@@ -116,6 +125,7 @@ class Play:
                 assert self._emitter is not None
                 self._emitter.resume()
                 self._shell.answers += 1
+                self._take_in(command.items)
             case AwaitOutputs():
                 self._shell.answers += 1
             case Reject(error=error):
@@ -129,8 +139,8 @@ class Play:
             self._end()
             return
         assert isinstance(command, StartTurn)
-        self._context = command.parent.context.fork() if command.parent else context()
         try:
+            self._context = self._find_parent(command)
             items = pair(self._context, command.request.items)
         except ApiError as error:
             self._shell.refuse(self.lane.refuse(error))
@@ -138,11 +148,22 @@ class Play:
             return
         if command.parent is not None and not command.is_fork:
             self.lane.take()
-        self._context.open_calls = {}
+        self._context.open_calls = left_open(self._context, items)
         self._context.item_ids |= {item.id for item in items if item.id}
         self._context.call_ids |= {item.call_id for item in items if isinstance(item, FunctionCallItem)}
-        self._emitter = Emitter(response(self._shell.new_id("resp")), self._shell.new_id)
+        self._emitter = self._make_emitter(command)
         self._send(self._emitter.begin())
+        self._take_in(items)
+
+    def _find_parent(self, command: StartTurn) -> Context:
+        """What the turn goes on from. Raises ``ApiError``."""
+        return command.parent.context.fork() if command.parent else context()
+
+    def _make_emitter(self, command: StartTurn) -> Emitter:
+        return Emitter(response(self._shell.new_id("resp")), self._shell.new_id)
+
+    def _take_in(self, items: list[InputItem]) -> None:
+        """The turn begins or goes on with these; what the model says to them, ``step`` is told."""
 
     def _call(self, emitter: Emitter) -> None:
         """The model calls two tools: a pause in prototype mode, the turn's end in shipped mode."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence as Ids
 
@@ -12,7 +13,8 @@ from respserver.engines.sim import Script, Sim
 from respserver.engines.sim.engine import SimSequence
 from respserver.schema.tools import parse_tools
 from respserver.services import bundled_template
-from respserver.tokens.special import Special
+from respserver.tokens.roles import OUTPUT_ROLES
+from respserver.tokens.special import SPECIAL_COUNT, Special
 
 TEMPLATE = bundled_template()
 _NO_ARGUMENTS = re.compile(r"call \S+: ")
@@ -97,23 +99,26 @@ class SpySequence:
 
 
 def in_words(ids: list[int]) -> str:
-    """A context as lines: ``user: hi``, ``call name: {…}``, ``tool name: output``, ``tools: names``.
+    """A context as lines: ``user: hi``, ``call name: {…}``, ``tool name: output`` (or ``hosted``), ``tools: names``.
 
     A function call without arguments reads ``{}``, which the template leaves out.
     """
     lines: list[str] = []
-    for token in ids:
-        if token == Special.START:
-            lines.append("")
-        elif token in _WORDS:
-            line = lines[-1]
-            word = _WORDS[Special(token)]
-            if token in (Special.CALL, Special.CUSTOM):
-                lines[-1] = "tool " if line == "tool" else word
-            else:
-                lines[-1] = line + word
-        elif token not in (Special.END, Special.REFUSAL, Special.STOP):
-            lines[-1] += TEMPLATE.tokenizer.decode([token])
+    for is_text, group in itertools.groupby(ids, lambda token: token >= SPECIAL_COUNT):
+        if is_text:
+            lines[-1] += TEMPLATE.tokenizer.decode(list(group))
+            continue
+        for token in group:
+            if token == Special.START:
+                lines.append("")
+            elif token in _WORDS:
+                line, word = lines[-1], _WORDS[Special(token)]
+                if token in (Special.CALL, Special.CUSTOM):
+                    lines[-1] = f"{line} " if line in OUTPUT_ROLES else word
+                else:
+                    lines[-1] = line + word
+            elif token not in (Special.END, Special.REFUSAL, Special.STOP):
+                lines[-1] += TEMPLATE.tokenizer.decode([token])
     return "\n".join(_short_tools(f"{line}{{}}" if _NO_ARGUMENTS.fullmatch(line) else line) for line in lines)
 
 

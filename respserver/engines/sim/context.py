@@ -16,7 +16,7 @@ import msgspec
 
 from respserver.engines.sim.offer import OfferedTool, read_offer
 from respserver.tokens.render import Template
-from respserver.tokens.roles import RoleTable
+from respserver.tokens.roles import HOSTED, RoleTable
 from respserver.tokens.special import SPECIAL_COUNT, Special
 
 MESSAGE_ROLES = ("user", "system", "developer")
@@ -52,22 +52,29 @@ class Context:
         self._template = template
         self._roles = roles
         self.ids: array[int] = array("I")
-        self.runs = 0
-        """How often the model has spoken: stretches of assistant items, however many items each."""
+        self.stretches: array[int] = array("I")
+        """How often the model has spoken: stretches of its items, up to what others have said. A stretch in which the
+        server has run tools by itself may be several runs: it counts its items, any other 0."""
         self.tail: list[Item] = []
         """Messages and tool outputs since the model last spoke."""
         self.users: list[Item] = []
         """All user messages, in order."""
         self._tool_lists: list[Item] = []
         self._tools: dict[str, OfferedTool] = {}
+        self.ran_hosted = False
+        """Whether any stretch is of that kind."""
         self._read_to = 0
         self._model_spoke_last = False
+        self._said = 0
+        """Items of the model in the last stretch."""
 
     def copy(self) -> Context:
         """A second context with the same ids."""
         other = Context(self._template, self._roles)
         other.ids = self.ids[:]
-        other.runs = self.runs
+        other.stretches = self.stretches[:]
+        other.ran_hosted = self.ran_hosted
+        other._said = self._said
         other.tail = self.tail[:]
         other.users = self.users[:]
         other._tool_lists = self._tool_lists[:]
@@ -83,6 +90,17 @@ class Context:
     def forget(self, count: int) -> None:
         """Drop the last ``count`` ids, which must not have been read."""
         del self.ids[len(self.ids) - count :]
+
+    def runs(self, sizes: Ids[int]) -> int:
+        """How many runs the model has had, if each says as many items as ``sizes`` says, over and over."""
+        runs = 0
+        for said in self.stretches:
+            runs += 1
+            said -= _size(sizes, runs - 1)
+            while said > 0:
+                runs += 1
+                said -= _size(sizes, runs - 1)
+        return runs
 
     def read(self) -> None:
         """Split what is new into items. An item that is still open at the end is left for later."""
@@ -141,9 +159,19 @@ class Context:
         )
         item = Item(role, fields)
         if role == "assistant":
-            self.runs += not self._model_spoke_last
+            if not self._model_spoke_last:
+                self.stretches.append(0)
+                self._said = 0
             self._model_spoke_last = True
+            self._said += 1
+            if self.stretches[-1]:
+                self.stretches[-1] = self._said
             self.tail = []
+        elif role == HOSTED:
+            if self._model_spoke_last:
+                self.stretches[-1] = self._said
+                self.ran_hosted = True
+            self.tail.append(item)
         elif role == "tools":
             self._tool_lists.append(item)
         elif role == "tool" or role in MESSAGE_ROLES:
@@ -157,3 +185,7 @@ class Context:
         character need never be decoded."""
         end = field.end if limit is None else min(field.end, field.start + 4 * (limit + 1))
         return self._template.tokenizer.decode(self.ids[field.start : end])
+
+
+def _size(sizes: Ids[int], run: int) -> int:
+    return max(1, sizes[run % len(sizes)]) if sizes else 1

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from respserver.errors import InvalidRequest, ModelFault
 from respserver.schema.codec import decode, split_array
-from respserver.schema.tools import qualified_name
+from respserver.schema.tools import SEARCH_NAME, WEB_SEARCH, qualified_name
 
 Likeness = Literal["shell", "reader", "other"]
 
@@ -49,6 +49,8 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     description: str
     raw_parameters: Raw
     raw_format: Raw
+    is_search: bool = False
+    """Whether it is the search that a server may run itself."""
 
     @property
     def parameters(self) -> dict[str, Any]:  # Any: a JSON schema
@@ -109,8 +111,21 @@ _FIRST_WORDS = sorted({name.split()[0] for name in SHELL_NAMES} | {start[0] for 
 _MAY_BE_LIKE = re.compile(f"[^A-Za-z0-9]*(?:{'|'.join(_FIRST_WORDS)})", re.IGNORECASE)
 
 
+_SEARCH = OfferedTool(
+    name=SEARCH_NAME,
+    reads_as="reader",
+    is_custom=False,
+    description="",
+    raw_parameters=Raw(b'{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}'),
+    raw_format=_NULL,
+    is_search=True,
+)
+
+
 def _tools(entry: Raw, namespace: str | None) -> Iterator[OfferedTool]:
     kind = decode(_kind, entry, "tools").type
+    if kind in WEB_SEARCH:
+        yield _SEARCH
     if kind not in _CALLABLE and kind != "namespace":
         return
     given = decode(_definition, entry, "tools")

@@ -29,7 +29,7 @@ from respserver.engines.sim.script import (
 )
 from respserver.errors import ModelFault
 from respserver.tokens.render import Pieces, Template, call_pieces, message_pieces, reasoning_pieces
-from respserver.tokens.roles import role_text
+from respserver.tokens.roles import OUTPUT_ROLES, role_text
 
 MAX_KEPT = 1024
 """Rendered steps that are kept; a server that is given script after script must not grow."""
@@ -63,10 +63,11 @@ class ScriptReader:
             (one for at, one in enumerate(script.conversations) if one.serves(model, at in self._matched)), None
         )
         steps = found.steps if found is not None else ()
+        runs = context.runs([_items_said(one) for one in steps]) if context.ran_hosted else len(context.stretches)
         if script.on_end == "repeat" and steps:
-            return steps[context.runs % len(steps)]
-        if context.runs < len(steps):
-            return steps[context.runs]
+            return steps[runs % len(steps)]
+        if runs < len(steps):
+            return steps[runs]
         if script.on_end == "rehearse":
             return None
         if found is None:
@@ -74,7 +75,7 @@ class ScriptReader:
         else:
             there = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
             problem = (
-                f"has {there} for this conversation, and this would be step {context.runs + 1}. "
+                f"has {there} for this conversation, and this would be step {runs + 1}. "
                 "Add it, or set on_end to 'repeat' or 'rehearse'."
             )
         # Not server_error: clients retry that, and the script would be no longer the second time.
@@ -94,6 +95,11 @@ class ScriptReader:
                 text = context.text(item)
                 self._matched.update(index for index, part in wanted if part in text)
         self._seen = len(context.users)
+
+
+def _items_said(step: Step) -> int:
+    """How many items a step becomes."""
+    return sum(not isinstance(output, Delay | Fault) for output in step.output)
 
 
 class Planner:
@@ -206,5 +212,5 @@ def _fill(text: str, context: Context) -> str:
 def _place(name: str, context: Context) -> str:
     if name == "last_user":
         return context.text(context.users[-1]) if context.users else ""
-    outputs = [item for item in context.tail if item.role == "tool"]
+    outputs = [item for item in context.tail if item.role in OUTPUT_ROLES]
     return context.text(outputs[-1]) if outputs else ""

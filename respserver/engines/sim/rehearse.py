@@ -18,6 +18,7 @@ from respserver.engines.sim.offer import OfferedTool
 from respserver.engines.sim.promised import check_made
 from respserver.engines.sim.schema_value import schema_value
 from respserver.engines.sim.script import Call, Custom, Text
+from respserver.tokens.roles import OUTPUT_ROLES
 
 COMMAND = "echo hello from respserver"
 JAVASCRIPT_COMMAND = f'const r = await tools.exec_command({{cmd: "{COMMAND}"}}); text(JSON.stringify(r));'
@@ -25,6 +26,8 @@ JAVASCRIPT_COMMAND = f'const r = await tools.exec_command({{cmd: "{COMMAND}"}});
 GREETING = "hello from respserver"
 QUOTED = 2000
 """Characters that are quoted of one message or tool output."""
+SEARCHED = 200
+"""Characters of the user's message that are searched for."""
 COMMAND_PROPERTIES = ("command", "cmd", "script", "commands", "command_line", "shell_command", "bash_command")
 
 
@@ -33,7 +36,7 @@ def rehearse(context: Context, params: SamplingParams) -> Call | Custom | Text:
     last = context.tail[-1] if context.tail else None
     asked = last is not None and last.role in MESSAGE_ROLES
     if params.tool_mode == "required" or (params.tool_mode == "auto" and asked):
-        called = _choose(context.tools(), params)
+        called = _choose(context, params)
         if called is not None:
             return called
     return answer(context, params)
@@ -54,8 +57,8 @@ def answer(context: Context, params: SamplingParams) -> Text:
 
 def _quote(context: Context) -> str:
     last = context.tail[-1] if context.tail else None
-    if last is not None and last.role == "tool":
-        outputs = [item for item in context.tail if item.role == "tool"]
+    if last is not None and last.role in OUTPUT_ROLES:
+        outputs = [item for item in context.tail if item.role in OUTPUT_ROLES]
         return "\n\n".join(_quote_output(context, item) for item in outputs)
     message = last or (context.users[-1] if context.users else None)
     return f"You said: {context.text(message, QUOTED)}" if message is not None else f"{GREETING.capitalize()}."
@@ -65,8 +68,9 @@ def _quote_output(context: Context, item: Item) -> str:
     return f"{context.tool_name(item) or 'The tool'} returned: {context.text(item, QUOTED)}"
 
 
-def _choose(offer: Mapping[str, OfferedTool], params: SamplingParams) -> Call | Custom | None:
+def _choose(context: Context, params: SamplingParams) -> Call | Custom | None:
     """The call of the first shell, else of the first tool that reads, else of any that is demanded."""
+    offer = {name: tool for name, tool in context.tools().items() if not tool.is_search or name in params.hosted_names}
     # Names come by the thousand as well: a set, so that they are gone through once.
     allowed = frozenset(params.tool_names)
     tools = [tool for name, tool in offer.items() if not allowed or name in allowed]
@@ -77,6 +81,8 @@ def _choose(offer: Mapping[str, OfferedTool], params: SamplingParams) -> Call | 
     readers = (tool for tool in tools if tool.reads_as == "reader")
     demanded = params.tool_mode == "required" or bool(allowed)
     chosen = next(readers, tools[0] if tools and demanded else None)
+    if chosen is not None and chosen.is_search:
+        return Call(chosen.name, {"query": context.text(context.users[-1], SEARCHED) if context.users else GREETING})
     return _plain_call(chosen) if chosen is not None else None
 
 

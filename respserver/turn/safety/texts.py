@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
+from respserver.schema.codec import encode
 from respserver.schema.items import (
     AdditionalToolsItem,
     CallOutputItem,
@@ -13,9 +14,12 @@ from respserver.schema.items import (
     InputItem,
     InputPart,
     ItemReference,
+    McpCallItem,
+    McpToolsItem,
     MessageItem,
     OpaqueItem,
     ReasoningItem,
+    SearchItem,
 )
 
 
@@ -32,6 +36,12 @@ def texts_of(item: InputItem) -> list[str]:
             return [text for inner in items for text in texts_of(inner)]
         case AdditionalToolsItem(tools=tools):
             return [bytes(tools).decode("utf-8", "replace")]
+        case McpCallItem(name=name, arguments=arguments, output=output, error=error):
+            return [text for text in (name, arguments, output, error) if text]
+        case SearchItem(sealed=sealed):
+            return [] if sealed is None else [sealed.arguments, sealed.output or ""]
+        case McpToolsItem(tools=listed):
+            return [encode(listed).decode()]
         case OpaqueItem(raw=raw, shown=shown):
             return [(shown or raw).decode("utf-8", "replace")]
         case ItemReference():
