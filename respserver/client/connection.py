@@ -20,6 +20,8 @@ from respserver.schema.codec import encode
 
 CLEAN_CODES = (1000, 1001)
 """Closes that end an iteration; any other one cuts it."""
+LIMIT_REACHED = "websocket_connection_limit_reached"
+"""The code that says that a socket is too old."""
 
 
 class Connection:
@@ -106,7 +108,9 @@ class Connection:
 class Turn:
     """The events of one request, sent at the first step, up to and with the one after which the server waits.
 
-    An error frame raises ``ApiError``, a socket that closes in between ``ConnectionLost``. It takes every event for its
+    An error frame raises ``ApiError``, a socket that closes in between ``ConnectionLost``. One that says in the middle
+    of the turn that the socket is too old is passed over: the turn may have time to end, and else there is a failed
+    response or a close. It takes every event for its
     own, also what an earlier turn that was left early has still to come: then leave the connection as well.
     Not a generator: one that is left early would need closing, and there is nothing to close.
     """
@@ -114,6 +118,7 @@ class Turn:
     def __init__(self, connection: Connection, request: Json) -> None:
         self._connection = connection
         self._request: Json | None = request
+        self._has_begun = False
         self._has_ended = False
 
     def __aiter__(self) -> Turn:
@@ -127,11 +132,17 @@ class Turn:
             self._has_ended = True  # what could not be sent has no events to wait for
             await self._connection.send(request)
             self._has_ended = False
-        event = await self._connection.receive()
-        kind = event_type(event)
-        self._has_ended = kind == "error" or kind in END_TYPES
-        if kind == "error":
-            raise api_error(encode(event), 500)
+        event = await self._receive()
+        self._has_begun = True
+        self._has_ended = event_type(event) in END_TYPES
+        return event
+
+    async def _receive(self) -> ServerMessage:
+        while event_type(event := await self._connection.receive()) == "error":
+            error = api_error(encode(event), 500)
+            if error.code != LIMIT_REACHED or not self._has_begun:
+                self._has_ended = True
+                raise error
         return event
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from respserver.client.refusal import read_refusal
 from respserver.client.wire import MESSAGE_BYTES, Json, ServerMessage, read_sse_data
-from respserver.http11 import AnswerTooLarge, Link, Links
+from respserver.http11 import EventData, Link, Links
 from respserver.schema.codec import decode, encode
 from respserver.schema.response import Response
 
@@ -39,6 +39,10 @@ class HttpSession:
             if events.is_done:
                 await link.finish()
 
+    async def open(self) -> None:
+        """Make sure that the next request finds a connection. Raises ``ConnectionLost``."""
+        await self._links.open()
+
     async def aclose(self) -> None:
         """Close the kept connections."""
         await self._links.aclose()
@@ -53,51 +57,21 @@ class HttpSession:
 
 
 class _EventStream:
-    """SSE: the ``data`` of each block is an event; names, ids and comments tell nothing more."""
+    """SSE: the ``data`` of each block is an event."""
 
     def __init__(self, link: Link) -> None:
         self.is_done = False
         """Whether ``[DONE]`` has come."""
-        self._link: Link | None = link
+        self._data: EventData | None = EventData(link, MESSAGE_BYTES)
         """None once there is nothing more to read."""
-        self._received = bytearray()
-        self._searched = 0
 
     def __aiter__(self) -> _EventStream:
         return self
 
     async def __anext__(self) -> ServerMessage:
-        text = await self._data()
+        text = await self._data.next() if self._data is not None else None
         if text is None or text == b"[DONE]":
             self.is_done = self.is_done or text is not None
-            self._link = None
+            self._data = None
             raise StopAsyncIteration
         return read_sse_data(text)
-
-    async def _data(self) -> bytes | None:
-        """The next block's data; None at the end, where an unfinished block is dropped."""
-        data: list[bytes] = []
-        size = 0
-        while (line := await self._line(MESSAGE_BYTES - size)) is not None:
-            if line.startswith(b"data:"):
-                data.append(line.removeprefix(b"data:").removeprefix(b" "))
-                size += len(line)
-            elif not line and data:
-                return b"\n".join(data)
-        return None
-
-    async def _line(self, limit: int) -> bytes | None:
-        if self._link is None:
-            return None
-        while (end := self._received.find(b"\n", self._searched)) < 0:
-            self._searched = len(self._received)
-            more = await self._link.read_some()
-            if not more:
-                return None
-            self._received += more
-            if self._searched > limit:
-                raise AnswerTooLarge(f"an event of the answer is larger than {MESSAGE_BYTES} bytes")
-        line = bytes(self._received[:end]).removesuffix(b"\r")
-        del self._received[: end + 1]
-        self._searched = 0
-        return line

@@ -1,104 +1,198 @@
-"""The tool loop over one WebSocket, in whichever design the server speaks."""
+"""The tool loop, in whichever design the server speaks and over either transport."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
-import trio
 
-from respserver.client.connection import Connection
+from respserver.client.connection import LIMIT_REACHED, Connection
+from respserver.client.dial import open_nursery
+from respserver.client.history import History
+from respserver.client.road import Given, Road
+from respserver.client.tools import Approve, Tool, definitions, find_calls, find_requests, run_tools
 from respserver.client.wire import END_TYPES, Item, Json, ServerMessage, event_type
-from respserver.errors import RespserverError
+from respserver.errors import ApiError, ConnectionLost
 from respserver.schema.codec import decode, encode
-from respserver.schema.items import OUTPUT_KIND_OF_CALL
+from respserver.schema.events import ResponseFailed
 
-Output = str | Sequence[Item]
-"""What a tool says: a text, or a list of content parts (``input_text``, ``input_image``, ``input_file``)."""
-Tool = Callable[[dict[str, Any]], Awaitable[Output]]  # Any: JSON values, the tool's to check
-"""A tool: takes the call's arguments (a custom tool: ``{"input": text}``), returns its output."""
-
-
-class ToolNotFound(RespserverError):
-    """The model called a tool that the rollout was given no function for."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(f"no function was given for tool '{name}'")
+LOSSES = frozenset({"previous_response_not_found", LIMIT_REACHED, "server_shutting_down"})
+"""Codes that say that what the server had kept of the rollout is gone, or is about to go with its socket."""
 
 
 class Rollout:
     """Runs turns and tools until the model calls no more of them; iterating gives all events on the way.
 
+    Made by ``Client.rollout``, which says how it is entered and left, or by hand on a connection of one's own.
     ``tools`` has a function for each tool name (``namespace.name`` in a namespace). ``tool_definitions`` is what the
     model is told of them; without it, function tools that take any object. ``fields`` go into every create.
 
     The design that the server speaks is seen from what it sends: after ``response.done`` the outputs are appended,
-    after ``response.completed`` with calls that nobody has answered the next response is created on top of it. The
-    calls of one pause run side by side, between two steps of the iteration.
+    after ``response.completed`` with calls that nobody has answered the next response is created: on top of it if
+    ``chained``, else with all items so far. No pause asks for the output of an async call: it comes in the next create.
+    The calls of one pause run side by side, between two steps of the iteration. ``approve`` is asked beside them
+    whether the server may call a hosted tool that needs it; without it, the rollout ends where approval is asked for.
+
+    **Losses.** A rollout of ``Client.rollout`` with ``reconnects`` survives the loss of what the server has kept of
+    it, between two turns or at a pause: the connection is gone before any event of the new request has come, or the
+    request is answered with one of ``LOSSES``. Then it connects anew, several times if need be, sends all items so far
+    once, and goes on from there; a suspended response is gone, so another one begins. No tool is run for it. If that
+    fails as well, or a connection is lost in the middle of a turn, the error is raised.
 
     Raises what ``Turn`` raises, ``ToolNotFound``, an ``InvalidRequest`` for arguments that are no JSON object, and an
     ``ExceptionGroup`` of what tools raised, or of a ``TypeError`` for an output that is neither text nor a list. Then
     nothing has been sent, the other calls of the pause are cancelled, and the rollout is over: no call is run twice.
     What the model shall know of a failure, a tool returns. The pause is still open, for ``resume`` or ``turn``.
 
-    Tools aren't cancelled when the connection is lost while they work: what they do may not bear it. They finish, then
-    ``ConnectionLost`` is raised, and ``outputs`` has what they said. On a connection already lost they don't start.
+    Tools aren't cancelled when the connection is lost while they work: what they do may not bear it. They finish, and
+    if nothing can be sent any more, ``ConnectionLost`` is raised, and ``outputs`` has what they said. On a connection
+    of one's own that is already lost they don't start.
     """
 
     outputs: Sequence[Json]
     """What the tools of the latest pause said, as items; empty as long as it hasn't been answered."""
+    renewals: int
+    """How often all items were sent again after a loss."""
 
     def __init__(
         self,
-        connection: Connection,
+        road: Connection | Road,
         input: str | Sequence[Item],
         *,
         model: str,
         tools: Mapping[str, Tool],
         tool_definitions: Sequence[Item] | None = None,
+        approve: Approve | None = None,
+        chained: bool = True,
+        reconnects: bool = True,
         **fields: Any,  # Any: the server's to judge
     ) -> None:
-        if tool_definitions is None:
-            tool_definitions = [_definition(name, tool) for name, tool in tools.items()]
-        self._connection = connection
+        self._road: Road = Given(road) if isinstance(road, Connection) else road
+        self._renews = reconnects and self._road.is_ours
+        self._chains = chained
         self._tools = tools
-        self._fields: Json = {**fields, "model": model, "tools": tool_definitions}
+        self._approve = approve
+        self._fields: Json = {
+            **fields,
+            "model": model,
+            "tools": definitions(tools) if tool_definitions is None else tool_definitions,
+        }
+        self._first: Json | None = {**self._fields, "input": input}
+        self._history = History(input)
         self._answered: set[str] = set()
-        self._turn = connection.turn(**self._fields, input=input)
+        self._step: AsyncIterator[ServerMessage] | None = None
+        self._has_begun = True
         self._end: ServerMessage | None = None
+        self._stack = AsyncExitStack()
         self.outputs = []
+        self.renewals = 0
+
+    @property
+    def history(self) -> Sequence[Item]:
+        """All items up to the latest step of which the iteration has gone on: the input, what the model said, what the
+        tools said. They can be sent to any server that reads what is sealed in them."""
+        return self._history.items
+
+    async def __aenter__(self) -> Rollout:
+        async with AsyncExitStack() as stack:
+            nursery = await stack.enter_async_context(open_nursery())
+            stack.push_async_callback(self.aclose)
+            await self._road.open(nursery)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:  # Any: the three of any exit
+        await self._stack.__aexit__(*raised)
+
+    async def aclose(self) -> None:
+        """Close the connection, and with it a turn that still runs. Iterating gives nothing more."""
+        self._first = self._step = self._end = None
+        await self._road.aclose()
 
     def __aiter__(self) -> Rollout:
         return self
 
     async def __anext__(self) -> ServerMessage:
-        end, self._end = self._end, None
-        if end is not None:
-            await self._go_on(end)
-        event = await anext(self._turn)
+        try:
+            event = await self._advance()
+        except Exception:
+            await self.aclose()  # it is over, also if that is no error
+            raise
         self._end = event if event_type(event) in END_TYPES else None
         return event
 
+    async def _advance(self) -> ServerMessage:
+        if self._first is not None:
+            await self._road.open()
+            first, self._first = self._first, None
+            self._step = self._road.turn(**first)
+        end, self._end = self._end, None
+        if end is not None:
+            await self._go_on(end)
+        if self._step is None:
+            raise StopAsyncIteration
+        return await self._next(self._step)
+
+    async def _next(self, step: AsyncIterator[ServerMessage]) -> ServerMessage:
+        """The step's next event; if it has none for a loss, the first one of another step in its place."""
+        try:
+            event = await anext(step)
+        except (ConnectionLost, ApiError) as error:
+            if self._has_begun or not _is_loss(error):
+                raise
+        else:
+            if self._has_begun or not _tells_a_loss(event):
+                self._has_begun = True
+                return event
+        self._has_begun = True
+        if self._step is step:
+            await self._road.renew()
+        if self._step is not step:  # closed meanwhile, by another task
+            await self._road.aclose()
+            raise StopAsyncIteration
+        self.renewals += 1
+        self._step = self._road.turn(**self._whole())
+        return await anext(self._step)
+
     async def _go_on(self, end: ServerMessage) -> None:
-        """Answer the open calls; without any, the old turn is left in place, and that has nothing more to give."""
-        if (kind := event_type(end)) not in ("response.done", "response.completed"):
+        """Answer the open calls; without any, the old step is left in place, and that has nothing more to give."""
+        if (kind := event_type(end)) not in ("response.done", "response.completed", "response.incomplete"):
             return
         response = decode(_end, encode(end)).response
-        calls = [decode(_call, encode(item), "response.output") for item in response.output if _is_call(item)]
-        calls = [call for call in calls if call.call_id not in self._answered]
-        if not calls:
+        self._history.add_output(response.id, response.output)
+        if kind == "response.incomplete":
             return
-        self._connection.check()
-        self.outputs = []
-        self.outputs = await _run_tools(self._tools, calls)
-        self._answered.update(call.call_id for call in calls)
+        calls = [call for call in find_calls(response.output) if call.call_id not in self._answered]
         if kind == "response.done":
-            self._turn = self._connection.resume(self.outputs, response.id)
-        else:
-            fields = {**self._fields, "previous_response_id": response.id}
-            self._turn = self._connection.turn(**fields, input=self.outputs)
+            calls = [call for call in calls if not call.is_async]
+        requests = [item for item in find_requests(response.output) if item["id"] not in self._answered]
+        if not calls and not requests:
+            return
+        if self._approve is None and requests:
+            return
+        if not self._renews:
+            self._road.check()
+        self.outputs = []
+        self.outputs = await run_tools(self._tools, calls, self._approve, requests)
+        if self._step is None:  # closed meanwhile, by another task
+            return
+        self._answered.update([call.call_id for call in calls], [item["id"] for item in requests])
+        self._history.items += self.outputs
+        self._has_begun = not self._renews
+        self._step = self._continued(kind, response.id)
+
+    def _continued(self, kind: str, response_id: str) -> AsyncIterator[ServerMessage]:
+        if kind == "response.done" and self._road.appends:
+            return self._road.resume(self.outputs, response_id)
+        if self._chains:
+            return self._road.turn(**{**self._fields, "previous_response_id": response_id}, input=self.outputs)
+        return self._road.turn(**self._whole())
+
+    def _whole(self) -> Json:
+        """A request that leans on nothing but what the caller's own fields name."""
+        return {**self._fields, "input": list(self._history.items)}
 
 
 class _EndResponse(msgspec.Struct):
@@ -110,68 +204,15 @@ class _End(msgspec.Struct):
     response: _EndResponse
 
 
-class _Call(msgspec.Struct):
-    type: str
-    call_id: str
-    name: str
-    namespace: str | None = None
-    arguments: str = ""
-    input: str = ""
-
-
 _end = msgspec.json.Decoder(_End)
-_call = msgspec.json.Decoder(_Call)
-_object = msgspec.json.Decoder(Json)
 
 
-def _definition(name: str, tool: Tool) -> Json:
-    parameters = {"type": "object", "properties": {}, "additionalProperties": True}
-    return {
-        "type": "function",
-        "name": name,
-        "description": tool.__doc__,
-        "parameters": parameters,
-        "strict": False,
-    }
+def _is_loss(error: ConnectionLost | ApiError) -> bool:
+    return isinstance(error, ConnectionLost) or error.code in LOSSES
 
 
-def _is_call(item: Json) -> bool:
-    return str(item.get("type")) in OUTPUT_KIND_OF_CALL and item.get("status") != "incomplete"
-
-
-async def _run_tools(tools: Mapping[str, Tool], calls: list[_Call]) -> list[Json]:
-    """Run the calls side by side; the outputs come in call order."""
-    runs = [(call, _find_tool(tools, call), _arguments(call)) for call in calls]
-    outputs: dict[str, Output] = {}
-
-    async def run(call: _Call, tool: Tool, arguments: Json) -> None:
-        outputs[call.call_id] = _checked(call.name, await tool(arguments))
-
-    async with trio.open_nursery() as nursery:
-        for prepared in runs:
-            nursery.start_soon(run, *prepared)
-    return [
-        {"type": OUTPUT_KIND_OF_CALL[call.type], "call_id": call.call_id, "output": outputs[call.call_id]}
-        for call in calls
-    ]
-
-
-def _checked(name: str, output: Output) -> Output:
-    """Refused here, where the tool has a name, and not by the server, which can name a place in the input at most."""
-    if not isinstance(output, str | list | tuple):
-        kind = type(output).__name__
-        raise TypeError(f"tool '{name}' returned {kind}, which is neither text nor a list of content parts")
-    return output
-
-
-def _find_tool(tools: Mapping[str, Tool], call: _Call) -> Tool:
-    name = ".".join(filter(None, (call.namespace, call.name)))
-    if name not in tools:
-        raise ToolNotFound(name)
-    return tools[name]
-
-
-def _arguments(call: _Call) -> Json:
-    if call.type == "custom_tool_call":
-        return {"input": call.input}
-    return decode(_object, call.arguments or "{}", "arguments")
+def _tells_a_loss(event: ServerMessage) -> bool:
+    """Whether a response has failed while it stood suspended, since its connection must end."""
+    return (
+        isinstance(event, ResponseFailed) and event.response.error is not None and event.response.error.code in LOSSES
+    )
