@@ -1,7 +1,7 @@
 """What a run of Codex must have shown. Called by the two ``codex_*_e2e.sh`` with what they recorded.
 
     codex_judge.py events FILE FINAL TOOL_OUTPUT    FILE: one turn's output of ``codex exec --json``
-    codex_judge.py frames FILE MINOR                FILE: the relay's record; MINOR: the Codex version's second number
+    codex_judge.py frames FILE MINOR TURNS          FILE: the relay's record; MINOR: the Codex version's second number
 
 Ends with 0, or with 1 and a line that says what is missing. Needs nothing but Python.
 """
@@ -38,8 +38,8 @@ def ran_well(command: dict[str, Any], tool_output: str) -> bool:
     return is_over and tool_output in (command.get("aggregated_output") or "")
 
 
-def judge_frames(record: list[dict[str, Any]], minor: int) -> str | None:
-    """The fault of one prototype rollout, if any: one create, then appends, in the dialect of the version."""
+def judge_frames(record: list[dict[str, Any]], minor: int, turns: int) -> str | None:
+    """The fault of prototype rollouts, if any: each is one create, then appends, in the dialect of the version."""
     notes = [line["note"] for line in record if "note" in line]
     plain = [line["request"] for line in record if line.get("websocket") is False]
     frames = [line for line in record if "frame" in line]
@@ -50,9 +50,11 @@ def judge_frames(record: list[dict[str, Any]], minor: int) -> str | None:
         return f"it sent a plain HTTP request: {plain[0]}"
     if not kinds or kinds[0] != "response.create":
         return f"the first frame is no response.create: {kinds}"
-    if len(kinds) < 2 or set(kinds[1:]) != {"response.append"}:
-        return f"the rollout did not go on by response.append alone: {kinds}"
-    for frame in frames[1:]:
+    if kinds.count("response.create") != turns or set(kinds) != {"response.create", "response.append"}:
+        return f"{turns} rollouts did not go on by response.append alone: {kinds}"
+    for frame in frames:
+        if frame["frame"] == "response.create":
+            continue
         outputs = [kind for kind in frame["input"] if kind.endswith("_output")]
         if not outputs:
             return f"an append holds no tool output: {frame}"
@@ -65,7 +67,7 @@ def main() -> None:
     """Judge one recorded file and end the process."""
     kind, file, *rest = sys.argv[1:]
     lines = [json.loads(line) for line in Path(file).read_text("utf-8").splitlines() if line.startswith("{")]
-    fault = judge_events(lines, *rest) if kind == "events" else judge_frames(lines, int(rest[0]))
+    fault = judge_events(lines, *rest) if kind == "events" else judge_frames(lines, *map(int, rest))
     sys.exit(fault)
 
 

@@ -10,13 +10,14 @@
 #                      Up to 0.99.0 an append echoes the server's own items; from 0.101.0 on it holds the outputs alone.
 #   --final TEXT       must be part of the final message        (default: any text)
 #   --tool-output TEXT must be part of every command's output   (default: any)
+#   --turns N          user turns in one process: more than one are asked of "codex app-server"  (default 1)
 #   --timeout S        seconds for the run                      (default 60)
 #
 # The server must answer the create with a call of the offered shell function (shell_command {"command": ...}, or
 # exec_command {"cmd": ...} in later builds) and, once the output came in a response.append, with an assistant message.
 # The client's output does not show its frames, so a recording relay stands between the two.
-# 0: Codex ended with 0, a command ran and ended with 0, a final message came, and the client's frames were one
-# response.create and then response.append with a tool output, all over WebSocket.
+# 0: Codex ended with 0, a command ran and ended with 0, a final message came, and the client's frames were for each turn
+# one response.create and then response.append with a tool output, all over WebSocket.
 # 1: the check failed. 2: bad usage. 3: Codex could not be installed.
 set -u
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -24,6 +25,7 @@ DIR=${XDG_CACHE_HOME:-$HOME/.cache}/respserver/codex-prototype
 VERSION=0.92.0
 FINAL=
 TOOL_OUTPUT=
+TURNS=1
 TIMEOUT=60
 
 usage() {
@@ -42,6 +44,7 @@ while [ $# -gt 0 ]; do
     --version) VERSION=$2 ;;
     --final) FINAL=$2 ;;
     --tool-output) TOOL_OUTPUT=$2 ;;
+    --turns) TURNS=$2 ;;
     --timeout) TIMEOUT=$2 ;;
     *) usage ;;
   esac
@@ -52,7 +55,7 @@ done
 [[ ${WORDS[0]} =~ ^http://(127\.[0-9.]+|localhost)/?$ ]] || usage
 HOST=${BASH_REMATCH[1]}
 PORT=${WORDS[1]}
-[[ $PORT =~ ^[0-9]+$ ]] || usage
+[[ $PORT =~ ^[0-9]+$ && $TURNS =~ ^[1-9]$ ]] || usage
 [[ $VERSION =~ ^0\.([0-9]+)\.[0-9]+$ ]] || usage
 MINOR=${BASH_REMATCH[1]}
 if [ "$MINOR" -lt 89 ] || [ "$MINOR" -gt 107 ]; then usage; fi
@@ -137,11 +140,14 @@ export HTTP_PROXY=$DEAD HTTPS_PROXY=$DEAD ALL_PROXY=$DEAD NO_PROXY=127.0.0.1,loc
 export CODEX_HOME=$SCRATCH/home TMPDIR=$SCRATCH/tmp CODEX_E2E_PROVIDER_KEY=sk-local
 
 # --- the turn, and the judgement ---
-(
-  cd "$SCRATCH/work" &&
-    timeout "$TIMEOUT" "$CODEX" exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox --json \
-      "Run the echo command once, then answer." </dev/null >"$SCRATCH/out" 2>"$SCRATCH/err"
-)
+PROMPT="Run the echo command once, then answer."
+if [ "$TURNS" -eq 1 ]; then
+  TALK=("$CODEX" exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox --json "$PROMPT")
+else
+  TALK=(python3 "$HERE/codex_app_server.py" "$CODEX")
+  for ((turn = 1; turn <= TURNS; turn++)); do TALK+=("$PROMPT"); done
+fi
+(cd "$SCRATCH/work" && timeout "$TIMEOUT" "${TALK[@]}" </dev/null >"$SCRATCH/out" 2>"$SCRATCH/err")
 code=$?
 fail() {
   echo "FAIL ($VERSION): $1" >&2
@@ -153,5 +159,5 @@ fail() {
 }
 [ $code -eq 0 ] || fail "codex exec ended with $code"
 python3 "$HERE/codex_judge.py" events "$SCRATCH/out" "$FINAL" "$TOOL_OUTPUT" || fail "its events do not fit"
-python3 "$HERE/codex_judge.py" frames "$SCRATCH/frames" "$MINOR" || fail "its frames do not fit"
+python3 "$HERE/codex_judge.py" frames "$SCRATCH/frames" "$MINOR" "$TURNS" || fail "its frames do not fit"
 echo "PASS: Codex $VERSION against prototype mode"

@@ -6,23 +6,17 @@ did. Whoever lacks Node or cannot download Codex sees these tests skipped; in CI
 
 from __future__ import annotations
 
-import platform
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from respserver.engines.sim.rehearse import GREETING
-from tests.clients.node_tools import give_up, require
+from tests.clients.codex_kit import run_codex, run_early_codex
 from tests.clients.server_process import running_server
 
 pytestmark = [pytest.mark.client, pytest.mark.codex, pytest.mark.slow]
 
-HERE = Path(__file__).parent
-NOT_INSTALLED = 3
-"""The exit code by which the scripts say that it is not the server's fault."""
 CODE_MODE = "gpt-5.6-sol"
 """A model for which Codex offers one custom tool that takes a program, and sends its tools as an input item."""
 UNKNOWN = "gpt-fake"
@@ -67,26 +61,3 @@ def test_the_check_fails_if_an_early_codex_meets_shipped_mode(shipped_port: int)
     run = run_early_codex("--version", "0.101.0", f"{shipped_port}")
     assert run.returncode == 1
     assert "response.append" in run.stderr
-
-
-def run_codex(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Today's Codex: options, then the port and the transport."""
-    *options, port, transport = arguments
-    return run_script("codex_e2e.sh", *options, "http://127.0.0.1", port, transport)
-
-
-def run_early_codex(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A Codex that speaks the prototype: options, then the port."""
-    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        give_up("the early Codex builds are run on Linux x86-64 only")
-    *options, port = arguments
-    return run_script("codex_prototype_e2e.sh", *options, "http://127.0.0.1", port)
-
-
-def run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    require("bash", "node", "npm", "timeout")
-    expected = ["--tool-output", GREETING, "--final", GREETING]
-    run = subprocess.run([HERE / name, *expected, *arguments], capture_output=True, text=True, check=False)
-    if run.returncode == NOT_INSTALLED:
-        give_up(run.stderr.strip())
-    return run
