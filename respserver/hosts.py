@@ -60,11 +60,17 @@ def is_public(address: str) -> bool:
         inner = ip.ipv4_mapped or ip.sixtofour or _translated(ip)
         if inner is not None:
             return is_public(str(inner))
+        if any(ip in network for network in _INNER_NETWORKS):
+            return False
     return ip.is_global and not ip.is_multicast
 
 
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_TRANSLATING = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96")))
+"""What stands for an IPv4 address by its last 32 bits, beside the forms that the standard library knows."""
+_INNER_NETWORKS = tuple(map(ipaddress.IPv6Network, ("64:ff9b:1::/48", "fec0::/10")))
+"""Of a site, although the standard library calls them global."""
 
 
 def _translated(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else None
+    is_one = any(ip in network for network in _TRANSLATING)
+    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if is_one else None

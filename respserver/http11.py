@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from urllib.parse import SplitResult
 
 import h11
@@ -176,7 +176,7 @@ class Link:
 
     async def finish(self) -> None:
         """Read to the end of the answer, if that comes soon, so that the connection can be kept."""
-        with trio.move_on_after(FINISH_SECONDS):
+        with trio.move_on_after(FINISH_SECONDS), suppress(ConnectionLost):  # all that was wanted is there
             await self.read()
 
     def start_again(self) -> bool:

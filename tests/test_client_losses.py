@@ -14,6 +14,7 @@ from respserver.errors import ApiError
 from tests.support.client_servers import (
     ANSWER,
     NOT_FOUND,
+    PATIENCE,
     Page,
     Script,
     call,
@@ -101,7 +102,7 @@ async def test_all_items_are_sent_once_and_not_again_for_the_same_step(second):
     assert weather.runs == 1
 
 
-@pytest.mark.parametrize("status", [503, 401])
+@pytest.mark.parametrize("status", [502, 503, 401])
 async def test_dialling_is_patient_with_a_server_that_is_busy_and_not_with_one_that_says_no(autojump_clock, status):
     series = Series(Script([completed(CALL)], close=(1001, "")), status=status)
     async with serving(series.serve) as url, Client(url) as client:
@@ -109,7 +110,7 @@ async def test_dialling_is_patient_with_a_server_that_is_busy_and_not_with_one_t
         with pytest.raises(ApiError) as caught:
             await collect(rollout)
     assert caught.value.status == status
-    assert series.connections == 1 + (len(DIAL_PAUSES) if status == 503 else 1)
+    assert series.connections == 1 + (1 if status == 401 else len(DIAL_PAUSES))
     assert rollout.outputs == [OUTPUT]
     assert short(rollout.history) == whole()
     assert await collect(rollout) == []
@@ -195,6 +196,15 @@ async def test_the_history_has_the_items_of_every_response_also_of_a_server_that
     assert [item.get("id") for item in rollout.history] == [None, "msg_1", "fc_call_1", None, "msg_1"]
 
 
+async def test_a_call_is_answered_though_an_earlier_response_had_one_of_the_same_id():
+    weather = Weather()
+    series = Series(Script([completed(CALL)], [completed(CALL, id="resp_2")], [completed(ANSWER, id="resp_3")]))
+    async with serving(series.serve) as url:
+        _, events = await drive(url, weather)
+    assert events[-1] == completed(ANSWER, id="resp_3")
+    assert weather.runs == 2
+
+
 async def test_the_first_request_is_not_sent_twice():
     series = Series(Script([NOT_FOUND]), Script([END]))
     async with serving(series.serve) as url:
@@ -270,11 +280,45 @@ async def test_over_http_all_items_are_sent_each_time_where_there_is_nothing_to_
     assert rollout.renewals == 0
 
 
+@pytest.mark.parametrize("until", ["the request", "the first event"])
+async def test_a_rollout_over_http_that_waits_ends_with_its_clients_block(until):
+    async def iterate(rollout):
+        with pytest.raises(ConnectionLost, match="closed"):
+            await collect(rollout)
+
+    async def silent(stream):
+        async with stream:
+            if until == "the first event":
+                await stream.send_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            while await stream.receive_some():
+                pass
+
+    with trio.fail_after(PATIENCE):
+        async with listening(silent) as url, trio.open_nursery() as nursery, Client(url) as client:
+            nursery.start_soon(iterate, client.rollout("Go.", model="sim", tools={}, transport="http"))
+            await trio.testing.wait_all_tasks_blocked(0.02)
+
+
 async def test_the_error_that_http_has_before_a_failed_response_is_not_an_event_of_the_rollout():
     page = Page(200, sse(created(), {"type": "error", "code": "x", "message": "m"}, failed("x")) + b"data: [DONE]\n\n")
     async with paging(page) as client:
         events = await collect(client.rollout("Go.", model="sim", tools={}, transport="http"))
     assert events == [created(), failed("x")]
+
+
+@pytest.mark.parametrize(
+    ("tail", "ending"),
+    [(b"", b""), (b"data: [DONE]\n\n", b"babble\r\n"), (b"data: babble\n\n", b"0\r\n\r\n")],
+    ids=["no end", "a broken one", "no event"],
+)
+async def test_what_comes_behind_the_end_of_a_turn_over_http_loses_nothing(tail, ending):
+    page = Page(200, sse(completed(CALL)) + tail, ending=ending, keeps=False)
+    answers = Answers([END])
+    answers.pages.insert(0, page)
+    async with listening(answers.serve) as url:
+        rollout, events = await drive(url, Weather(), transport="http")
+    assert events == [completed(CALL), END]
+    assert rollout.renewals == 0
 
 
 @pytest.mark.parametrize(

@@ -260,3 +260,11 @@ async def test_the_output_of_an_async_call_comes_with_the_next_create(serve, mod
     ]
     assert server.metrics.turns == 2
     assert len(spy.contexts) == steps
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_a_rollout_may_have_a_lane_of_its_own(serve, mode):
+    server = await serve(Scripted.of(scripted_call("look"), "end"), mode=mode)
+    async with Client(server.base_url) as client:
+        rollout = client.rollout("go", model="sim", tools={"look": weather_of("now")}, stream_id="mine")
+        assert isinstance((await collect(rollout))[-1], ResponseCompleted)

@@ -71,6 +71,7 @@ def test_addresses_of_the_internet_are_public(address: str) -> None:
         *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1"),
         *("224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fe80::1%eth0", "fd00::1", "ff02::1"),
         *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"),
+        *("::127.0.0.1", "::ffff:0:7f00:1", "64:ff9b:1::a00:1", "fec0::1"),
     ],
 )
 def test_addresses_of_a_machine_a_house_or_a_cloud_are_not_public_however_they_are_written(address: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from respserver.errors import InvalidRequest
 from respserver.protocol.chain import Pause, is_echo, name_outputs, pair
 from respserver.schema.items import (
     ApprovalRequestItem,
@@ -80,13 +81,22 @@ def test_errors_in_every_form(error: Any, said: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("entry", "missing"),
-    [(CALL, "arguments"), (ASKED, "server_label"), (GIVEN, "approve"), (TOOLS, "tools"), (SEARCH, "encrypted_content")],
+    [(CALL, "arguments"), (ASKED, "server_label"), (TOOLS, "tools"), (SEARCH, "encrypted_content")],
 )
 def test_an_item_that_lacks_what_is_needed_passes_through(entry: dict[str, Any], missing: str) -> None:
     item = one({name: value for name, value in entry.items() if name != missing})
     assert type(item) is OpaqueItem
     assert item.kind == entry["type"]
     assert json.loads(words(item).partition("item")[2]) == json.loads(item.raw)
+
+
+@pytest.mark.parametrize(
+    ("approve", "code"), [({}, "missing_required_parameter"), ({"approve": "yes"}, "invalid_type")]
+)
+def test_an_answer_to_an_approval_is_yes_or_no(approve: dict[str, Any], code: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        one({**{name: value for name, value in GIVEN.items() if name != "approve"}, **approve})
+    assert (caught.value.code, caught.value.param) == (code, "input[0].approve")
 
 
 def test_each_kind_is_read() -> None:

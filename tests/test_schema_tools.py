@@ -78,6 +78,13 @@ def test_what_opens_an_mcp_server_is_neither_echoed_nor_told_to_the_model() -> N
     assert json.loads(tools.told) == [LOOK]
 
 
+@pytest.mark.parametrize("written", [rb"https:\/\/wiki.test\/secret", rb"\u0068ttps://wiki.test/secret"])
+def test_what_opens_an_mcp_server_is_not_echoed_however_json_writes_it(written: bytes) -> None:
+    raw = b'[{"type":"mcp","server_label":"wiki","server_url":"%s"}]' % written
+    (echoed,) = json.loads(bytes(parse_tools(raw).echo))
+    assert echoed["server_url"] == "https://wiki.test/<redacted>"
+
+
 @pytest.mark.parametrize("url", ["https://wiki.test", "", 5, 'no "URL"/'])
 def test_an_address_that_says_no_more_than_a_host_is_echoed(url: Any) -> None:
     (echoed,) = json.loads(bytes(parse({"type": "mcp", "server_label": "wiki", "server_url": url}).echo))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import trio
 from msgspec import Raw
 
 from respserver.config import Config
@@ -69,6 +73,17 @@ async def test_links_that_lead_out_are_not_read(folder: Path, tmp_path_factory: 
     assert await found(folder, "swordfish") == []
 
 
+async def test_a_link_in_a_circle_is_passed_over(folder: Path) -> None:
+    (folder / "circle.txt").symlink_to("circle.txt")
+    assert await found(folder, "tide")
+
+
+async def test_a_name_that_is_not_utf_8_can_be_found_and_told(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/a b#\xff.txt")).write_text("High tide.")
+    (source,) = await found(tmp_path, "tide")
+    assert (source.url, source.title) == ("file:///a%20b%23%FF.txt", "a b#\N{REPLACEMENT CHARACTER}")
+
+
 async def test_what_is_read_has_bounds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 1)
     assert len(await found(folder, "tide")) == 0  # broken.txt comes first
@@ -79,6 +94,29 @@ async def test_what_is_read_has_bounds(folder: Path, monkeypatch: pytest.MonkeyP
 
 async def test_an_empty_folder_has_nothing(tmp_path: Path) -> None:
     assert await found(tmp_path, "tide") == []
+
+
+async def test_a_search_that_takes_long_can_be_left_and_hurts_no_later_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+    real = module._index
+
+    def slow(folder: str) -> sqlite3.Connection:
+        begun.set()
+        assert may_go_on.wait(10)
+        return real(folder)
+
+    monkeypatch.setattr(module, "_index", slow)
+    provider = FolderSearch(str(folder))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(provider.search, "tide", 3)
+        await trio.to_thread.run_sync(begun.wait, 10)
+        nursery.cancel_scope.cancel()
+    may_go_on.set()
+    with trio.fail_after(10):
+        assert await provider.search("tide", 3)
+        await provider.aclose()
 
 
 def test_passages_are_whole_paragraphs() -> None:

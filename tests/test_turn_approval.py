@@ -64,6 +64,17 @@ async def test_a_call_waits_for_its_approval(serve, connect, mode: Mode, approve
         ]
 
 
+async def test_a_create_with_an_approval_that_a_suspended_rollout_waits_for_is_told_to_append(serve, connect) -> None:
+    spy = Spy(Script.of(call("srv.look"), "end"))
+    wire = await connect(await serve(engine=spy, hosts=[FakeHost()], mode=Mode.PROTOTYPE))
+    tools = [mcp(require_approval="always")]
+    asked = (await wire.turn(input="go", tools=tools))[-1]["response"]["output"][-1]
+    given = [{"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}]
+    assert (await wire.refused(input=given, tools=tools))["error"]["code"] == "response_suspended"
+    await wire.append(given)
+    assert kinds((await wire.frames())[-1]["response"])[-2:] == ["mcp_call", "message"]
+
+
 async def test_an_approval_that_is_owed_must_come(serve, connect) -> None:
     wire = await connect(await serve(Script.of(call("srv.look"), "end"), hosts=[FakeHost()]))
     tools = [mcp(require_approval="always")]

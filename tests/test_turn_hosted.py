@@ -10,7 +10,9 @@ import trio
 
 from respserver.config import Mode, RouteConfig
 from respserver.engines.sim import Script, call, custom, reasoning, step
-from tests.support.hosts import FakeHost, check_turn, kinds, mcp
+from respserver.tools.search import SearchHost
+from respserver.turn.toolboxes import MAX_SERVED
+from tests.support.hosts import FakeHost, Library, check_turn, kinds, mcp
 from tests.support.live import Frame, ask, calls_of, output, post, text_of, tool, user
 from tests.support.sdk import check_response
 from tests.support.spy import Spy
@@ -203,6 +205,16 @@ async def test_max_tool_calls_bounds_what_is_run_and_the_model_is_told(serve, co
     assert "This call was not run: a response may make 2 calls." in spy.contexts[1]
 
 
+async def test_several_calls_of_one_run_that_are_too_many_still_leave_the_model_its_answer(serve, connect) -> None:
+    host = FakeHost()
+    script = Script.of([call("srv.look", n=1), call("srv.look", n=2), call("srv.look", n=3)], "the answer")
+    response = await (await connect(await serve(script, hosts=[host]))).completed(
+        input="go", tools=[mcp()], max_tool_calls=1
+    )
+    assert kinds(response) == ["mcp_list_tools", *["mcp_call"] * 3, "message"]
+    assert (len(host.calls), text_of(response)) == (1, "the answer")
+
+
 async def test_a_model_that_goes_on_calling_comes_to_an_end(serve, connect) -> None:
     host = FakeHost()
     wire = await connect(
@@ -347,3 +359,28 @@ async def test_a_window_is_cut_around_hosted_calls_too(serve, connect, mode: Mod
     assert spy.contexts[-1].startswith(LISTED)
     assert spy.contexts[-1].endswith("call srv.add: {}\nhosted srv.add: srv.add got {}\nassistant: Then.")
     assert spy.sequences_open - spy.closed <= 1
+
+
+async def test_a_request_may_not_open_any_number_of_servers(serve, connect) -> None:
+    host = FakeHost()
+    wire = await connect(await serve(Script.of("end"), hosts=[host]))
+    tools = [mcp(f"srv{number}") for number in range(MAX_SERVED + 1)]
+    refusal = await wire.refused(input="go", tools=tools)
+    assert refusal["error"]["param"] == f"tools[{MAX_SERVED}]"
+    assert host.opened == 0
+    await wire.completed(input="go", tools=tools[:-1])
+    assert host.opened == MAX_SERVED
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [mcp(), {"type": "namespace", "name": "srv", "tools": [tool("mine")]}],
+        [{"type": "web_search"}, tool("web_search")],
+    ],
+    ids=["label", "search"],
+)
+async def test_a_name_is_the_clients_or_the_servers(serve, connect, tools: Any) -> None:
+    served = await connect(await serve(Script.of("end"), hosts=[FakeHost(), SearchHost(Library())]))
+    assert (await served.refused(input="go", tools=tools))["error"]["param"] == "tools"
+    await served.completed(input="go", tools=tools[1:])

@@ -88,6 +88,13 @@ async def test_numbers_of_sources_go_on_through_the_chain(serve, connect) -> Non
             assert [citation["url"] for citation in cited] == ["file:///tides.md", "file:///moon.md"]
 
 
+@pytest.mark.parametrize("name", [".web_search", "."])
+async def test_a_call_of_no_name_is_not_the_searchs(serve, connect, name: str) -> None:
+    wire = await connect(await serve(Script.of(call(name, query="tides")), hosts=[SearchHost(Library())]))
+    response = await wire.completed(input="go", tools=[{"type": "web_search"}])
+    assert kinds(response) == ["function_call"]
+
+
 async def test_without_a_provider_nothing_is_searched(serve, connect) -> None:
     wire = await connect(await serve())
     response = await wire.completed(input="go", tools=[{"type": "web_search"}])

@@ -87,17 +87,19 @@ class Connection:
         """Send ``response.create`` and don't wait for anything."""
         await self.send({"type": "response.create", **fields})
 
-    async def append(self, outputs: Sequence[Item], response_id: str | None = None) -> None:
+    async def append(
+        self, outputs: Sequence[Item], response_id: str | None = None, stream_id: str | None = None
+    ) -> None:
         """Send ``response.append`` with items, the outputs of pending calls first, and don't wait for anything."""
-        await self.send(_append(outputs, response_id))
+        await self.send(_append(outputs, response_id, stream_id))
 
     def turn(self, **fields: Any) -> Turn:  # Any: as above
         """Create a response and iterate over its events."""
         return Turn(self, {"type": "response.create", **fields})
 
-    def resume(self, outputs: Sequence[Item], response_id: str | None = None) -> Turn:
+    def resume(self, outputs: Sequence[Item], response_id: str | None = None, stream_id: str | None = None) -> Turn:
         """Append what is still missing of a pause (prototype mode) and iterate over the events until the next."""
-        return Turn(self, _append(outputs, response_id))
+        return Turn(self, _append(outputs, response_id, stream_id))
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """Close with this code and wait a few seconds for the answer; leaving ``Client.connect`` closes with 1000."""
@@ -146,6 +148,6 @@ class Turn:
         return event
 
 
-def _append(outputs: Sequence[Item], response_id: str | None) -> Json:
-    event: Json = {"type": "response.append", "input": outputs}
-    return event if response_id is None else {**event, "response_id": response_id}
+def _append(outputs: Sequence[Item], response_id: str | None, stream_id: str | None) -> Json:
+    event = {"type": "response.append", "input": outputs, "response_id": response_id, "stream_id": stream_id}
+    return {name: value for name, value in event.items() if value is not None}

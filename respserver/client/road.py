@@ -5,7 +5,7 @@ when they are lost, or as HTTP requests.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any, Protocol
 
 import trio
@@ -13,13 +13,13 @@ import trio
 from respserver.client.connection import Connection
 from respserver.client.http import HttpSession
 from respserver.client.wire import END_TYPES, Item, Json, ServerMessage, api_error, event_type
-from respserver.errors import ApiError, ConnectionLost
+from respserver.errors import ApiError, ConnectionLost, RespserverError
 from respserver.http11 import FINISH_SECONDS
 from respserver.schema.codec import encode
 
 DIAL_PAUSES = (0.0, 0.25, 1.0, 3.0)
 """Seconds before each attempt to reach a server again: some four in all, in which one that is restarted is back."""
-PASSING_STATUSES = (429, 503)
+PASSING_STATUSES = (429, 502, 503, 504)
 """Refusals of a connection that another attempt may not meet."""
 
 
@@ -43,7 +43,9 @@ class Road(Protocol):
     def turn(self, **fields: Any) -> AsyncIterator[ServerMessage]:  # Any: the server's to judge
         """Create a response; gives its events."""
 
-    def resume(self, outputs: Sequence[Item], response_id: str | None = None) -> AsyncIterator[ServerMessage]:
+    def resume(
+        self, outputs: Sequence[Item], response_id: str | None = None, stream_id: str | None = None
+    ) -> AsyncIterator[ServerMessage]:
         """Append to a suspended one; gives its events."""
 
     async def aclose(self) -> None:
@@ -116,9 +118,11 @@ class Sockets:
         """A turn on the present socket."""
         return self._current().turn(**fields)
 
-    def resume(self, outputs: Sequence[Item], response_id: str | None = None) -> AsyncIterator[ServerMessage]:
+    def resume(
+        self, outputs: Sequence[Item], response_id: str | None = None, stream_id: str | None = None
+    ) -> AsyncIterator[ServerMessage]:
         """An append on the present socket."""
-        return self._current().resume(outputs, response_id)
+        return self._current().resume(outputs, response_id, stream_id)
 
     async def aclose(self) -> None:
         """Say goodbye and wait for the end of it."""
@@ -157,13 +161,15 @@ class Posts:
         self._http = http
         self._open_roads = open_roads
         self._turn: StreamedTurn | None = None
+        self._dialling = trio.CancelScope()
 
     async def open(self, nursery: trio.Nursery | None = None) -> None:
         """Each request finds its connection."""
 
     async def renew(self) -> None:
         """Make sure that the server is there."""
-        await patiently(self._http.open)
+        with trio.CancelScope() as self._dialling:
+            await patiently(self._http.open)
 
     def check(self) -> None:
         """There is nothing that could be lost."""
@@ -174,13 +180,16 @@ class Posts:
         self._turn = StreamedTurn(self._http.stream(fields))
         return self._turn
 
-    def resume(self, outputs: Sequence[Item], response_id: str | None = None) -> AsyncIterator[ServerMessage]:
+    def resume(
+        self, outputs: Sequence[Item], response_id: str | None = None, stream_id: str | None = None
+    ) -> AsyncIterator[ServerMessage]:
         """Never asked for."""
         raise NotImplementedError("nothing is suspended over HTTP")
 
     async def aclose(self) -> None:
         """Leave the request that still runs."""
         self._open_roads.discard(self)
+        self._dialling.cancel()
         if self._turn is not None:
             await self._turn.aclose()
 
@@ -196,6 +205,7 @@ class StreamedTurn:
         self._opening: AbstractAsyncContextManager[AsyncIterator[ServerMessage]] | None = opening
         self._events: AsyncIterator[ServerMessage] | None = None
         self._stack = AsyncExitStack()
+        self._asking = trio.CancelScope()
 
     def __aiter__(self) -> StreamedTurn:
         return self
@@ -203,7 +213,10 @@ class StreamedTurn:
     async def __anext__(self) -> ServerMessage:
         if self._opening is not None:
             opening, self._opening = self._opening, None
-            self._events = await self._stack.enter_async_context(opening)
+            with trio.CancelScope() as self._asking:
+                self._events = await self._stack.enter_async_context(opening)
+            if self._asking.cancelled_caught:
+                raise ConnectionLost("the request was closed")
         if self._events is None:
             raise StopAsyncIteration
         try:
@@ -220,11 +233,13 @@ class StreamedTurn:
     async def aclose(self) -> None:
         """Leave the request; a turn that still runs ends with it."""
         self._opening = self._events = None
+        self._asking.cancel()
         await self._stack.aclose()
 
     async def _finish(self, events: AsyncIterator[ServerMessage]) -> None:
-        """Read to the end, which is near, so that the connection can be kept."""
-        with trio.move_on_after(FINISH_SECONDS):
+        """Read to the end, which is near, so that the connection can be kept. The turn's own end has come: what goes
+        wrong behind it loses nothing."""
+        with trio.move_on_after(FINISH_SECONDS), suppress(RespserverError):
             async for _ in events:
                 pass
         await self.aclose()

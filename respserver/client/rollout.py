@@ -81,7 +81,8 @@ class Rollout:
         }
         self._first: Json | None = {**self._fields, "input": input}
         self._history = History(input)
-        self._answered: set[str] = set()
+        self._answered: set[tuple[str, str]] = set()
+        """Calls and requests, each by its response and its id: there are servers that give ids twice."""
         self._step: AsyncIterator[ServerMessage] | None = None
         self._has_begun = True
         self._end: ServerMessage | None = None
@@ -164,10 +165,11 @@ class Rollout:
         self._history.add_output(response.id, response.output)
         if kind == "response.incomplete":
             return
-        calls = [call for call in find_calls(response.output) if call.call_id not in self._answered]
+        answered = {id for response_id, id in self._answered if response_id == response.id}
+        calls = [call for call in find_calls(response.output) if call.call_id not in answered]
         if kind == "response.done":
             calls = [call for call in calls if not call.is_async]
-        requests = [item for item in find_requests(response.output) if item["id"] not in self._answered]
+        requests = [item for item in find_requests(response.output) if item["id"] not in answered]
         if not calls and not requests:
             return
         if self._approve is None and requests:
@@ -178,14 +180,15 @@ class Rollout:
         self.outputs = await run_tools(self._tools, calls, self._approve, requests)
         if self._step is None:  # closed meanwhile, by another task
             return
-        self._answered.update([call.call_id for call in calls], [item["id"] for item in requests])
+        self._answered.update((response.id, call.call_id) for call in calls)
+        self._answered.update((response.id, item["id"]) for item in requests)
         self._history.items += self.outputs
         self._has_begun = not self._renews
         self._step = self._continued(kind, response.id)
 
     def _continued(self, kind: str, response_id: str) -> AsyncIterator[ServerMessage]:
         if kind == "response.done" and self._road.appends:
-            return self._road.resume(self.outputs, response_id)
+            return self._road.resume(self.outputs, response_id, self._fields.get("stream_id"))
         if self._chains:
             return self._road.turn(**{**self._fields, "previous_response_id": response_id}, input=self.outputs)
         return self._road.turn(**self._whole())

@@ -147,6 +147,6 @@ class ResponseSuspended(InvalidRequest):
 
     def __init__(self, response_id: str) -> None:
         super().__init__(
-            f"Response '{response_id}' is suspended at a tool call. Send the tool outputs in a response.append event of its"
-            " lane."
+            f"Response '{response_id}' is suspended at a tool call. Send the tool outputs in a response.append event of"
+            " its lane."
         )

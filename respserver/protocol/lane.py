@@ -13,7 +13,7 @@ import msgspec
 
 from respserver.config import Mode
 from respserver.errors import ApiError, ResponseNotSuspended
-from respserver.protocol.chain import Latest, Pause
+from respserver.protocol.chain import Answer, Latest, Pause
 from respserver.protocol.commands import Append, AwaitOutputs, Create, Reject, ResumeTurn, StartTurn
 from respserver.protocol.states import TABLES, LaneState, Move, suspends
 from respserver.protocol.steering import Steer, Steering
@@ -27,7 +27,6 @@ from respserver.schema.events import (
     SteerEvent,
     Terminal,
 )
-from respserver.schema.items import CallOutputItem
 from respserver.schema.request import CreateRequest
 from respserver.schema.tools import NO_TOOLS, ToolSet
 
@@ -163,7 +162,7 @@ class Lane:
         if self.state is not LaneState.SUSPENDED or self.pause is None:
             return None
         items = event.request.items if event.request else []
-        answers = any(isinstance(item, CallOutputItem) and item.call_id in self.pause.open_calls for item in items)
+        answers = any(isinstance(item, Answer) and item.call_id in self.pause.open_calls for item in items)
         if answers or event.previous_response_id == self.pause.response_id:
             return self.pause.response_id
         return None

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from respserver.schema.codec import encode
+from respserver.schema.codec import decode, encode
 from respserver.schema.items import (
     ApprovalRequestItem,
     ApprovalResponseItem,
@@ -99,9 +99,7 @@ def _read_request(raw: bytes, param: str) -> InputItem:
 
 
 def _read_response(raw: bytes, param: str) -> InputItem:
-    plain, item = read_opaque(raw, "mcp_approval_response", param), _decode(_response, raw)
-    if item is None:
-        return plain
+    plain, item = read_opaque(raw, "mcp_approval_response", param), decode(_response, raw, param)
     return ApprovalResponseItem(**_fields(plain), approve=item.approve, reason=item.reason)
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import itertools
 from contextlib import suppress
-from urllib.parse import SplitResult
 
 import msgspec
 import trio
 from msgspec import Raw
 
 from respserver.errors import RespserverError
-from respserver.http11 import Dial, EventData, Link, Links
+from respserver.http11 import EventData, Link, Links
 
 ANSWER_BYTES = 4 << 20
 """A context takes no more, and a server that never stops should not fill our memory."""
@@ -73,10 +72,10 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 class McpSession:
-    """One server. ``headers`` go with every request, and ``dial`` connects."""
+    """One session with a server, over connections that the next one may use as well."""
 
-    def __init__(self, url: SplitResult, headers: dict[str, str], dial: Dial) -> None:
-        self._links = Links(url, headers, dial=dial)
+    def __init__(self, links: Links) -> None:
+        self._links = links
         self._kept: dict[tuple[str, bytes], Reply] = {}
         self._id: str | None = None
         self._version: str | None = None
@@ -105,15 +104,16 @@ class McpSession:
         if reply.status == 404 and SESSION_HEADER in headers:
             raise SessionForgotten("the server has forgotten the session")
         if message.method == "initialize" and reply.session is not None:
+            if not reply.session.isascii():
+                raise McpFailed("its session id cannot be sent in a header")
             self._id = reply.session
         self._version = headers.get(_VERSION, self._version)
         self._keep(place, reply)
         return reply
 
-    def forget(self) -> None:
-        """The next request begins a new session."""
-        self._kept.clear()
-        self._id = None
+    def renewed(self) -> McpSession:
+        """The session that takes its place once the server has forgotten it."""
+        return McpSession(self._links)
 
     async def aclose(self) -> None:
         """End the session at the server, if it keeps one, and close the connections. Never fails."""

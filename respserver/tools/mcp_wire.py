@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextvars
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import SplitResult
 
 import httpx2
 import mcp_types
 import msgspec
+import trio
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
@@ -25,7 +27,7 @@ from msgspec import Raw
 from pydantic import ValidationError
 
 from respserver.errors import ConnectionLost, RespserverError
-from respserver.http11 import AnswerTooLarge, Dial
+from respserver.http11 import AnswerTooLarge, Dial, Links
 from respserver.tools.mcp_http import SESSION_HEADER, McpFailed, McpSession, Message, Reply, SessionForgotten
 
 T = TypeVar("T")
@@ -37,6 +39,7 @@ MAX_TOLD = 500
 """Characters of a server's own words in an error."""
 _fields = msgspec.json.Decoder(dict[str, Raw])
 _message = msgspec.json.Decoder(Message)
+_tools = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +64,8 @@ class McpServer:
 
     def __init__(self, url: SplitResult, headers: dict[str, str], dial: Dial) -> None:
         self._url = url.geturl()
-        self._session = McpSession(url, headers, dial)
+        self._session = McpSession(Links(url, headers, dial=dial))
+        self._renewing = trio.Lock()
 
     async def list_tools(self) -> list[Listed]:
         """All pages. Raises ``McpFailed`` and what ``dial`` raises of its own."""
@@ -81,14 +85,29 @@ class McpServer:
         await self._session.aclose()
 
     async def _operate(self, work: Callable[[Client], Awaitable[T]]) -> T:
+        session = self._session
         try:
-            return await self._once(work)
+            return await self._once(session, work)
         except SessionForgotten:  # begin anew, once
-            self._session.forget()
-            return await self._once(work)
+            await self._renew(session)
+            return await self._once(self._session, work)
 
-    async def _once(self, work: Callable[[Client], Awaitable[T]]) -> T:
-        wire = _Wire(self._session)
+    async def _renew(self, forgotten: McpSession) -> None:
+        """Begin a new session. Of calls side by side that have all lost theirs, one does; the new session is nobody's
+        before its handshake is over."""
+        async with self._renewing:
+            if self._session is not forgotten:
+                return
+            fresh = forgotten.renewed()
+            try:
+                await self._once(fresh, _all_tools)
+            except BaseException:
+                await fresh.aclose()
+                raise
+            self._session = fresh
+
+    async def _once(self, session: McpSession, work: Callable[[Client], Awaitable[T]]) -> T:
+        wire = _Wire(session)
         token = _quiet.set(True)
         try:
             async with httpx2.AsyncClient(transport=wire, trust_env=False, timeout=None) as http:
@@ -134,8 +153,23 @@ def _response(reply: Reply, message: Message) -> httpx2.Response:
     headers = {} if reply.session is None else {SESSION_HEADER: reply.session}
     if not reply.body:
         return httpx2.Response(reply.status, headers=headers)
-    body = msgspec.json.encode({**_fields.decode(reply.body), "id": message.id})  # it may come from memory
+    fields = {**_fields.decode(reply.body), "id": message.id}  # it may come from memory
+    if message.method == "tools/list" and reply.has_result:
+        fields["result"] = _without_output_schemas(fields["result"])
+    body = msgspec.json.encode(fields)
     return httpx2.Response(reply.status, headers={"content-type": "application/json", **headers}, content=body)
+
+
+def _without_output_schemas(result: Raw) -> Raw:
+    """A list of tools without what the package would check their results by: a server's own regular expressions and
+    choices can be made to take hours, and while they do nothing else runs, deadlines included."""
+    with suppress(msgspec.ValidationError):  # which the package tells of
+        listed = _fields.decode(result)
+        tools = _tools.decode(listed.get("tools", Raw(b"[]")))
+        for tool in tools:
+            tool.pop("outputSchema", None)
+        return Raw(msgspec.json.encode({**listed, "tools": tools}))
+    return result
 
 
 def _status(status: int) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
+from urllib.parse import quote
 
 import msgspec
 import trio
@@ -121,19 +123,31 @@ class FolderSearch:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._index: sqlite3.Connection | None = None
-        self._lock = trio.Lock()
+        self._line = trio.Lock()
+        """Searches that wait hold no thread."""
+        self._in_use = threading.Lock()
+        """Threads that nobody waits for any more go on; the next one must not meet them."""
 
     async def search(self, query: str, most: int) -> Sequence[Source]:
-        """The best passage of each of the best files."""
-        async with self._lock:  # one index, one thread at a time
-            return await trio.to_thread.run_sync(self._search, query, most)
+        """The best passage of each of the best files. The wait can be cancelled at any time: the first search reads the
+        folder, which takes seconds if that is large."""
+        async with self._line:
+            return await trio.to_thread.run_sync(self._search_alone, query, most, abandon_on_cancel=True)
 
     async def aclose(self) -> None:
         """Forget the index."""
-        async with self._lock:
+        async with self._line:
+            await trio.to_thread.run_sync(self._close, abandon_on_cancel=True)
+
+    def _close(self) -> None:
+        with self._in_use:
             if self._index is not None:
                 self._index.close()
                 self._index = None
+
+    def _search_alone(self, query: str, most: int) -> list[Source]:
+        with self._in_use:
+            return self._search(query, most)
 
     def _search(self, query: str, most: int) -> list[Source]:
         if self._index is None:
@@ -170,8 +184,8 @@ def _index(folder: str) -> sqlite3.Connection:
         files, size = files + 1, size + len(data)
         text = data.decode("utf-8-sig", "replace")
         heading = _HEADING.search(text) if path.suffix.lower() == ".md" else None
-        title = heading[1] if heading else path.stem
-        name = path.relative_to(folder).as_posix()
+        title = heading[1] if heading else os.fsencode(path.stem).decode("utf-8", "replace")
+        name = quote(os.fsencode(path.relative_to(folder).as_posix()))  # which need not be UTF-8
         index.executemany("INSERT INTO passages VALUES (?, ?, ?)", [(name, title, part) for part in passages(text)])
     index.commit()
     log.info("search_folder_read", files=files, bytes=size)
@@ -186,8 +200,15 @@ def _files(folder: Path) -> Iterator[Path]:
         for name in sorted(names):
             path = Path(place, name)
             is_text = path.suffix.lower() in ENDINGS and not name.startswith(".")
-            if is_text and path.resolve().is_relative_to(root) and path.is_file():
+            if is_text and _is_file_below(path, root):
                 yield path
+
+
+def _is_file_below(path: Path, root: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(root) and path.is_file()
+    except (OSError, RuntimeError):  # it may not be looked at, or is a link in a circle
+        return False
 
 
 def _read(path: Path) -> bytes:

@@ -62,7 +62,6 @@ class HostedTools:
         """By label (a search has none): what is open, or why it is not."""
         self._tools: dict[str, Hosted] = {}
         self._called = 0
-        self._has_warned = False
         emitter.find_hosted = self.find
 
     @property
@@ -81,7 +80,7 @@ class HostedTools:
         if (tool := self._tools.get(name)) is not None or not self._boxes:
             return tool
         label, dot, rest = name.partition(".")
-        is_ours = dot and label in self._boxes
+        is_ours = label and dot and label in self._boxes  # a search has no label
         return Hosted(kind="mcp", name=rest, qualified_name=name, label=label) if is_ours else None
 
     def runs(self, name: str) -> bool:
@@ -127,6 +126,7 @@ class HostedTools:
         if not calls:
             return []
         self._watch.begin("hosted")
+        self.is_exhausted = self._called > self._most  # it was told so behind an earlier run
         refusals = [self._refusal(call) for call in calls]
         await self._tell([event for call in calls for event in call.begun()])
         told: list[str] = []
@@ -176,7 +176,6 @@ class HostedTools:
         """Why a call is not run. Its turn to count comes here, in call order."""
         self._called += 1
         if self._called > self._most:
-            self.is_exhausted, self._has_warned = self._has_warned, True
             return f"This call was not run: a response may make {self._most} calls. Answer without more of them."
         name, names = call.hosted.qualified_name, self.tool_names
         is_approved = isinstance(call.item, McpCall) and call.item.approval_request_id is not None

@@ -3,6 +3,8 @@ here leaves nothing behind (design.md section 2)."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import trio
 
 from respserver.errors import InvalidField, PreviousResponseNotFound, UnsupportedParameter
@@ -11,7 +13,7 @@ from respserver.protocol.choose import choose_tools
 from respserver.protocol.commands import StartTurn
 from respserver.protocol.lane import Lane
 from respserver.schema.items import ApprovalResponseItem, InputItem, tools_of
-from respserver.schema.tools import HostedDef, Other, ToolChoice, ToolDef, parse_tools
+from respserver.schema.tools import SEARCH_NAME, WEB_SEARCH, HostedDef, Other, ToolChoice, ToolDef, parse_tools
 from respserver.state import StoredItem
 from respserver.tokens.buffer import TokenBuffer
 from respserver.turn.hydrate import hydrate, past_items, rerender
@@ -22,7 +24,7 @@ from respserver.turn.runs import fork_run
 from respserver.turn.safety import Verdict, WholeContext, decode_verdict
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
-from respserver.turn.toolboxes import Toolboxes
+from respserver.turn.toolboxes import MAX_SERVED, Toolboxes
 
 
 class Plan:
@@ -135,6 +137,7 @@ async def _admit(
         _check_nothing_approved(given)
     added = _added_tools(given)
     offered = request.tools.by_name | context.added_tools | added
+    _check_names(served, offered)
     chosen = choose_tools(request.tool_choice, request.tools, offered, served)
     watch.begin("screen")
     verdict = await screen_first(services, port.tenant, context, [], items, decode_verdict(context.verdict))
@@ -148,9 +151,25 @@ def _check_hosted(definitions: tuple[HostedDef, ...], toolboxes: Toolboxes) -> f
     """The tools that the server itself will run. Raises an ``InvalidRequest`` for a definition that may not be
     served."""
     served = [one for one in definitions if toolboxes.serves(one)]
+    if len(served) > MAX_SERVED:
+        raise InvalidField(
+            served[MAX_SERVED].place, f"expected at most {MAX_SERVED} tools that the server runs itself."
+        )
     for one in served:
         toolboxes.check(one)
     return frozenset(one.other for one in served)
+
+
+def _check_names(served: Collection[Other], offered: Mapping[str, ToolDef]) -> None:
+    """Raises an ``InvalidRequest`` if the model could not say whether it calls the client's tool or the server's."""
+    if not served:
+        return
+    labels = {other.server_label for other in served if other.type == "mcp"}
+    for name, tool in offered.items():
+        if tool.namespace in labels:
+            raise InvalidField("tools", f"'{tool.namespace}' is a namespace and the label of an MCP server.")
+        if name == SEARCH_NAME and any(other.type in WEB_SEARCH for other in served):
+            raise InvalidField("tools", f"'{name}' is a tool of yours and one that the server runs itself.")
 
 
 def _check_nothing_approved(items: list[InputItem]) -> None:

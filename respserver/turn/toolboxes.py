@@ -17,6 +17,9 @@ from respserver.tools.base import Host, Toolbox, ToolboxUnavailable
 MAX_KEPT = 16
 """A client whose definitions change with every turn (a token that is renewed) keeps no more of them open."""
 
+MAX_SERVED = 64
+"""Definitions that one request may have opened: all at once, so that a request should not become a flood."""
+
 
 class _Kept(msgspec.Struct):
     toolbox: Toolbox
@@ -43,16 +46,18 @@ class Toolboxes:
 
     async def take(self, definition: HostedDef) -> Toolbox:
         """The toolbox of a definition, open until it is given back. Raises ``ToolboxUnavailable``."""
-        key = bytes(definition.raw)
+        key, spare = bytes(definition.raw), None
         if key not in self._kept:
             toolbox = await self._hosts[definition.kind].open(definition.raw, definition.place)
             if key in self._kept:  # another lane was quicker
-                await toolbox.aclose()
+                spare = toolbox
             else:
                 self._kept[key] = _Kept(toolbox)
         kept = self._kept[key]
-        kept.users += 1
+        kept.users += 1  # before anything is waited for, in which it could be closed for want of room
         self._kept.move_to_end(key)
+        if spare is not None:
+            await spare.aclose()
         await self._make_room()
         return kept.toolbox
 

@@ -45,13 +45,14 @@ async def open_box(url: str, *, list_seconds: float = 10.0, **fields: Any) -> As
 
 
 class Answer(msgspec.Struct):
-    """One HTTP answer. ``hangs`` keeps it from being sent at all."""
+    """One HTTP answer. ``hangs`` keeps it from being sent at all, ``slow`` for so many seconds."""
 
     body: bytes = b""
     status: int = 200
     type: str = "application/json"
-    headers: dict[str, str] = {}
+    headers: dict[str, str | bytes] = {}
     hangs: bool = False
+    slow: float = 0.0
 
 
 def result(**fields: Any) -> Callable[[Json], Answer]:
@@ -59,7 +60,7 @@ def result(**fields: Any) -> Callable[[Json], Answer]:
     return lambda asked: Answer(json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": fields}).encode())
 
 
-def handshake(session: str | None = None) -> Callable[[Json], Answer]:
+def handshake(session: str | bytes | None = None) -> Callable[[Json], Answer]:
     def answer(asked: Json) -> Answer:
         given = result(
             protocolVersion="2025-06-18", capabilities={"tools": {}}, serverInfo={"name": "fake", "version": "1"}
@@ -134,6 +135,7 @@ class FakeServer:
         if answer.hangs:
             await stream.receive_some()  # until the client goes
             raise trio.BrokenResourceError
+        await trio.sleep(answer.slow)
         headers = {"content-type": answer.type, "content-length": str(len(answer.body)), **answer.headers}
         events = (
             h11.Response(status_code=answer.status, headers=[*headers.items()]),
