@@ -139,8 +139,13 @@ async def every_fault(part: str, fault_of: Callable[[int], Faults]) -> Counter[s
 
 
 async def test_whatever_the_engine_raises_costs_one_turn_of_one_lane(autojump_clock: Any) -> None:
-    struck = await every_fault("engine", raising(lambda: ModelFault("broke")))
-    assert set(struck) >= {"engine.open", "run.extend", "run.next", "run.fork", "run.aclose"}
+    wanted = {"engine.open", "run.extend", "run.next", "run.fork", "run.aclose"}
+    struck: Counter[str] = Counter()
+    for _ in range(5):  # lanes take turns by chance, and so may each kind of call at some place be missed once
+        struck += await every_fault("engine", raising(lambda: ModelFault("broke")))
+        if set(struck) >= wanted:
+            break
+    assert set(struck) >= wanted
     assert struck.total() > 35
 
 

@@ -31,7 +31,7 @@ def called(kind: str, call_id: str, **fields: Any) -> dict[str, Any]:
 def answered(kind: str, call_id: str) -> dict[str, Any]:
     field = "approval_request_id" if kind == "mcp_approval_request" else "call_id"
     shot = {"type": "computer_screenshot", "file_id": "f"}
-    return {"type": OUTPUT_KIND_OF_CALL[kind], field: call_id, "execution": "client", "output": shot}
+    return {"type": OUTPUT_KIND_OF_CALL[kind], field: call_id, "execution": "client", "output": shot, "approve": True}
 
 
 def later(entry: dict[str, Any]) -> dict[str, Any]:
