@@ -12,11 +12,11 @@ from respserver.config import Config, Limits, Mode
 from respserver.embed import open_server
 from respserver.engines.sim import Script, call
 from respserver.engines.sim.script import Output
+from tests.support.hosts import check_turn, kinds
 from tests.support.live import PATIENCE, Frame, Wire, ask, calls_of, output, post, text_of, tool
 from tests.support.mcp_kit import Answer, FakeServer, result
 from tests.support.mcp_server import McpProcess
-from tests.support.replay import Replay
-from tests.support.sdk import check_event, check_response
+from tests.support.sdk import check_response
 from tests.support.spy import Spy
 
 pytestmark = pytest.mark.slow  # the first test waits for the servers to start
@@ -30,23 +30,9 @@ def mcp(url: str, **fields: Any) -> Frame:
     return {"type": "mcp", "server_label": "harbour", "server_url": url, "require_approval": "never", **fields}
 
 
-def kinds(response: Frame) -> list[str]:
-    return [item["type"] for item in response["output"]]
-
-
 def named(response: Frame, name: str) -> Frame:
     """The call of an MCP tool."""
     return next(item for item in response["output"] if item["type"] == "mcp_call" and item["name"] == name)
-
-
-def check_turn(frames: list[Frame]) -> Frame:
-    replay = Replay()
-    for frame in frames:
-        if frame["type"] != "response.done":
-            check_event(frame)
-        replay.feed(frame)
-    response: Frame = frames[-1]["response"]
-    return response
 
 
 @MODES

@@ -48,12 +48,6 @@ ROUNDS = 3
 CREATE = {"type": "response.create", "store": False}
 
 
-@pytest.fixture(scope="module")
-def shipped() -> Iterator[RunningServer]:
-    with tide_server() as running:
-        yield running
-
-
 @pytest.fixture(scope="module", params=list(Mode))
 def either(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """A server of each mode, for turns without tools."""

@@ -17,7 +17,6 @@ from openai.lib.responses_websocket import (
 )
 from websockets.exceptions import InvalidStatus
 
-from respserver.config import Mode
 from respserver.embed import RunningServer
 from tests.clients.openai_kit import (
     ANSWER,
@@ -29,24 +28,11 @@ from tests.clients.openai_kit import (
     TOOL,
     async_sdk,
     sdk,
-    tide_server,
     tool_output,
 )
 from tests.support.live import TERMINALS
 
 pytestmark = pytest.mark.client
-
-
-@pytest.fixture(scope="module")
-def shipped() -> Iterator[RunningServer]:
-    with tide_server() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def prototype() -> Iterator[RunningServer]:
-    with tide_server(Mode.PROTOTYPE) as running:
-        yield running
 
 
 @pytest.fixture(params=["shipped", "prototype"])
