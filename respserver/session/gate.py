@@ -22,6 +22,10 @@ class Gate:
         """Whether the next pass is somebody's already; only then does anybody stand in line."""
         self._line = trio.lowlevel.ParkingLot()
 
+    def lets_pass(self, lane: Lane) -> bool:
+        """Whether a lane need not wait at all: it is alone."""
+        return self._last is lane and not self._is_taken
+
     async def enter(self, lane: Lane) -> None:
         """Wait for a pass in which no other lane goes on."""
         if self._is_taken:

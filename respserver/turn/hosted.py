@@ -71,6 +71,11 @@ class HostedTools:
         return (*self._choice.names, *chosen)
 
     @property
+    def are_open(self) -> bool:
+        """Whether this request defines any."""
+        return bool(self._boxes)
+
+    @property
     def offered(self) -> tuple[str, ...]:
         """The qualified names that the server runs."""
         return tuple(self._tools)

@@ -26,6 +26,9 @@ from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
 from respserver.turn.toolboxes import MAX_SERVED, Toolboxes
 
+NOTHING_SERVED: frozenset[Other] = frozenset()
+"""What the server runs of most requests' tools."""
+
 
 class Plan:
     """What an admitted turn works with."""
@@ -129,18 +132,23 @@ async def _admit(
     if request.top_logprobs is not None and not route.engine.gives_logprobs:
         asked = "top_logprobs" if request.params.top_logprobs else "include"
         raise UnsupportedParameter(asked, f"is not supported by the engine '{route.engine.name}': log probabilities.")
-    served = _check_hosted(request.tools.hosted, port.toolboxes)
+    served = _check_hosted(request.tools.hosted, port.toolboxes) if request.tools.hosted else NOTHING_SERVED
     given = await take_in(request.items, context, port.tenant, services)
     steered = [item for steer in start.steers for item in steer.items]  # user messages, which pair with nothing
     items = [*steered, *pair(context, given)]
     if request.warm_up:
         _check_nothing_approved(given)
     added = _added_tools(given)
-    offered = request.tools.by_name | context.added_tools | added
-    _check_names(served, offered)
+    offered = request.tools.by_name
+    if added or context.added_tools:
+        offered = offered | context.added_tools | added
+    if served:
+        _check_names(served, offered)
     chosen = choose_tools(request.tool_choice, request.tools, offered, served)
     watch.begin("screen")
-    verdict = await screen_first(services, port.tenant, context, [], items, decode_verdict(context.verdict))
+    verdict = decode_verdict(context.verdict)
+    if services.screening.is_on:
+        verdict = await screen_first(services, port.tenant, context, [], items, verdict)
     watch.begin("bind")
     for name in request.unknown:
         services.metrics.count_unknown(name[:MAX_NAME])
@@ -162,8 +170,6 @@ def _check_hosted(definitions: tuple[HostedDef, ...], toolboxes: Toolboxes) -> f
 
 def _check_names(served: Collection[Other], offered: Mapping[str, ToolDef]) -> None:
     """Raises an ``InvalidRequest`` if the model could not say whether it calls the client's tool or the server's."""
-    if not served:
-        return
     labels = {other.server_label for other in served if other.type == "mcp"}
     for name, tool in offered.items():
         if tool.namespace in labels:

@@ -32,7 +32,7 @@ from respserver.turn.plan import Plan, screen_first, whole_context
 from respserver.turn.postinference import TurnRecord
 from respserver.turn.record import LEFT, loggable, loggable_names
 from respserver.turn.rendering import remember_sampled, render_items, render_pieces
-from respserver.turn.response import new_response, with_timings, with_verdict
+from respserver.turn.response import new_response, pads, with_timings, with_verdict
 from respserver.turn.sampler import Sampler
 from respserver.turn.services import Port, Services
 from respserver.turn.stopwatch import Stopwatch
@@ -79,7 +79,7 @@ class Progress:
                 text=services.config.reasoning_text,
                 seal=partial(services.sealer.seal_thoughts, port.tenant),
             ),
-            padding=services.padding if _pads(request, services) else None,
+            padding=services.padding if pads(request, services.config.obfuscation) else None,
             searching=Searching(
                 seal=partial(services.sealer.seal_search, port.tenant),
                 sources="web_search_call.action.sources" in (request.params.include or ()),
@@ -113,6 +113,9 @@ class Progress:
         await self._beside(context, items, partial(self._extend, context, items))
 
     async def _beside(self, context: Context, items: list[InputItem], rendering: Callable[[], Awaitable[None]]) -> None:
+        if not self._services.screening.is_on:
+            await rendering()
+            return
         everything = whole_context(self._services, self._port.tenant, context, self._notes.items, items)
         self.verdict = await self._services.screening.beside(rendering, items, everything, self.verdict)
         self.verdict.raise_if_blocked()
@@ -132,6 +135,8 @@ class Progress:
     async def list_tools(self, context: Context) -> None:
         """Open the hosted tools; the lists of their tools stand behind the input."""
         listings = [listing.item for listing in await self.hosted.open(context.listed)]
+        if not listings:
+            return
         for item in listings:
             if item.tools:
                 self._notes.take_listed(context, item.server_label)
@@ -140,6 +145,8 @@ class Progress:
     async def run_approved(self, context: Context, items: list[InputItem]) -> None:
         """Run the calls that the client has approved. They were not sampled, and stand behind its word as a whole."""
         await self.hosted.begin_approved(items)
+        if not self.emitter.hosted_calls:
+            return
         ran = await self.hosted.run()
         pieces = [self._plan.route.template.item(call.item) for call, _ in ran]
         await self._take_results(context, ran, partial(self._add, context, pieces))
@@ -231,7 +238,7 @@ class Progress:
             should_stop=self._should_stop,
             metrics=self._services.metrics,
             watch=self._watch,
-            is_hosted=self.hosted.runs,
+            is_hosted=self.hosted.runs if self.hosted.are_open else None,
             scored=None if most is None else ScoredParser(self._parser, self._plan.route.template.token_bytes, most),
         )
         return self._sampler
@@ -387,11 +394,3 @@ class Progress:
             ids = context.buffer.since(self._sampled_from)
             remember_sampled(self._plan.route.template, self._port.tenant, outputs, ids, self._services, searches)
         self._notes.take_outputs(context, outputs)
-
-
-def _pads(request: CreateRequest, services: Services) -> bool:
-    """Whether delta events are padded: the request's word, else the server's option (design.md section 8)."""
-    options = request.params.stream_options
-    if options is not None and options.include_obfuscation is not None:
-        return options.include_obfuscation
-    return services.config.obfuscation

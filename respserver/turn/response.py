@@ -55,6 +55,12 @@ def new_response(request: CreateRequest, response_id: str, created_at: int) -> R
     )
 
 
+def pads(request: CreateRequest, default: bool) -> bool:
+    """Whether delta events are padded: the request's word, else the server's option (design.md section 8)."""
+    options = request.params.stream_options
+    return default if options is None or options.include_obfuscation is None else options.include_obfuscation
+
+
 def with_verdict(metadata: dict[str, str], verdict: str) -> dict[str, str]:
     """Metadata with what screening said, if anything. It has its place beside a client's sixteen pairs, since a
     warning must not depend on them; categories that a value has no room for are left out."""

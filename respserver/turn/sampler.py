@@ -20,10 +20,6 @@ from respserver.tokens.special import Special
 from respserver.turn.stopwatch import Stopwatch
 
 
-def _nothing(name: str) -> bool:  # noqa: ARG001 - the server runs nothing itself
-    return False
-
-
 class Sampler:
     """One sampling run. ``next`` until it gives None; then ``cut`` tells whether a limit ended it."""
 
@@ -41,11 +37,11 @@ class Sampler:
         metrics: Metrics,
         watch: Stopwatch,
         scored: ScoredParser | None = None,
-        is_hosted: Callable[[str], bool] = _nothing,
+        is_hosted: Callable[[str], bool] | None = None,
     ) -> None:
         """``should_stop`` tells whether the run is to end as soon as no item is open, unless a call has been made;
-        ``steering`` says when to ask. ``is_hosted`` tells the names of the calls that the server runs itself.
-        ``scored`` is ``parser`` once more if the turn wants log probabilities; nothing else asks for them."""
+        ``steering`` says when to ask. ``is_hosted`` tells the names of calls that the server runs itself, if it runs
+        any. ``scored`` is ``parser`` once more if the turn wants log probabilities; nothing else asks for them."""
         self.cut = False
         self.is_steered = False
         """Whether ``should_stop`` ended the run."""
@@ -158,7 +154,7 @@ class Sampler:
     def _keep(self, ids: Ids[int]) -> None:
         """Let the buffer have what the client has been told of, up to the end of the first call that the server runs;
         what comes behind that stays here."""
-        if len(self._parser.calls) == self._calls:  # nearly always
+        if self._is_hosted is None or len(self._parser.calls) == self._calls:  # nearly always
             self._keep_piece(ids, self._parser.unshown)
             return
         start = self._start + self.tokens
@@ -194,8 +190,10 @@ class Sampler:
             self._watch.begin("sample")
             await self._sequence.discard(surplus)
             self._watch.begin("emit")
+        if self._parser.between_items:
+            return
         last = next((ids[-1] for ids in reversed(self.behind) if ids), self._buffer.last)
-        if not self._parser.between_items and last not in (None, Special.END, Special.STOP):
+        if last not in (None, Special.END, Special.STOP):
             (self.behind[-1] if self.behind else self._buffer).extend([Special.END])
 
 

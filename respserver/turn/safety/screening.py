@@ -27,6 +27,8 @@ class Screening:
 
     def __init__(self, classifiers: Iterable[Classifier] = ()) -> None:
         self._classifiers = tuple(classifiers)
+        self.is_on = bool(self._classifiers)
+        """Whether anybody is ever asked."""
         self._before = tuple(one for one in self._classifiers if one.when == "before")
         self._beside = tuple(one for one in self._classifiers if one.when == "beside")
 
