@@ -46,6 +46,7 @@ class SessionEnd:
         """Let everybody go as far as they get, worker threads too."""
         await settled()
         while self._services.tokenise_limiter.borrowed_tokens:
+            # Real time: a thread that tokenises knows nothing of the mock clock.
             await trio.to_thread.run_sync(time.sleep, 0.002)
             await settled()
 
